@@ -1,0 +1,1 @@
+"""Devices: a modelled GPU, or CUDA through torch."""

@@ -1,0 +1,120 @@
+"""Measures what an engine's host work costs on this machine, and fits the prices of the virtual host."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from microbench.engines import EngineProfile, Workload, real_work
+from microbench.engines.prices import PIECES, HostProfile, Price
+
+POINTS = ((500, 4096, 16), (500, 1024, 16), (500, 4096, 512), (160, 4096, 64), (32, 2048, 16), (4, 2048, 64))
+"""(requests, longest prompt, tokens already generated) of the workloads the prices are fitted to."""
+
+RELEASES = {"schedule": 3, "resolve": 4, "publish": 1, "futures": 1, "serialise": 1}
+"""How often a piece gives the GIL up: dispatched torch calls, and the socket's send."""
+
+
+def measure_prices(
+    engine: EngineProfile, *, points: Sequence[tuple[int, int, int]] = POINTS, rounds: int = 8
+) -> dict[str, Price]:
+    """Fitted prices of `engine`'s pieces, from `rounds` steps at each point on one thread."""
+    rows: list[tuple[int, int, int]] = []
+    measured: dict[str, list[float]] = {piece: [] for piece in PIECES}
+    for requests, max_prompt, generated in points:
+        workload = Workload(requests=requests, max_prompt=max_prompt, generated=generated)
+        samples = time_pieces(engine, workload, rounds)
+        rows.append((requests, sum(workload.prompt_lengths()), requests * (generated + rounds // 2)))
+        for piece in PIECES:
+            measured[piece].append(median(samples[piece]) if samples[piece] else 0.0)
+    return {piece: _fit(rows, measured[piece], RELEASES.get(piece, 0)) for piece in PIECES}
+
+
+def time_pieces(engine: EngineProfile, workload: Workload, rounds: int) -> dict[str, list[int]]:
+    samples: dict[str, list[int]] = defaultdict(list)
+    clock = time.monotonic_ns
+    work = real_work(engine, workload, overlap=True)
+    sends: list[int] = []
+    send = work.send
+
+    def timed_send(message: Any) -> None:
+        start = clock()
+        send(message)
+        sends.append(clock() - start)
+
+    work.send = timed_send  # type: ignore[method-assign]
+
+    def timed(piece: str, call: Callable[[], Any]) -> Any:
+        start = clock()
+        result = call()
+        samples[piece].append(clock() - start)
+        return result
+
+    try:
+        for step in range(rounds + 2):
+            batch = timed("schedule", work.schedule)
+            futures = timed("futures", lambda batch=batch: work.futures(batch))
+            work.outputs(batch, futures)
+            snapshot = work.snapshot(batch)
+            timed("resolve", lambda batch=batch: work.resolve(batch))
+            ids = batch.next_ids()
+            timed("publish", lambda batch=batch, ids=ids: work.publish(batch, ids))
+            tokens = timed("read", ids.tolist)
+            timed("process", lambda batch=snapshot, tokens=tokens: work.process(batch, tokens))
+            sends.clear()
+            total = timed("build", lambda batch=snapshot: work.stream(batch))
+            del total
+            samples["serialise"].append(sum(sends))
+            samples["build"][-1] -= sum(sends)
+            if step == 1:  # two steps of warm-up
+                samples.clear()
+    finally:
+        work.close()
+    return samples
+
+
+def _fit(rows: Sequence[tuple[int, int, int]], ns: Sequence[float], releases: int) -> Price:
+    """Least squares of relative errors with coefficients >= 0, dropping the most negative one until none is."""
+    free_ns = 2_000 if releases else 0
+    y = np.maximum(np.asarray(ns) - releases * free_ns, 1.0)
+    x = np.column_stack([np.ones(len(rows)), np.asarray(rows, dtype=float)])
+    kept = [0, 1, 2, 3]
+    while True:
+        solution, *_ = np.linalg.lstsq(x[:, kept] / y[:, None], np.ones(len(y)), rcond=None)
+        if (solution >= 0).all() or len(kept) == 1:
+            break
+        kept.pop(int(np.argmin(solution)))
+    full = np.zeros(4)
+    full[kept] = np.maximum(solution, 0)
+    return Price(
+        fixed=round(float(full[0]), 3),
+        per_request=round(float(full[1]), 3),
+        per_prompt_token=round(float(full[2]), 5),
+        per_output_token=round(float(full[3]), 5),
+        releases=releases,
+        free_ns=free_ns,
+    )
+
+
+def measure_profile(engines: Sequence[EngineProfile], *, rounds: int = 8) -> HostProfile:
+    """This machine's profile for the given engines."""
+    from microbench.costs.handoff import wake_ns
+    from microbench.environment import environment
+    from microbench.costs.floor import queue_ns, overshoot_ns
+
+    facts = environment()
+    return HostProfile(
+        machine=f"{facts.get('cpu_model')}, {facts.get('logical_cores')} cores, Python {platform.python_version()}",
+        measured=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        wake_ns=wake_ns(),
+        overshoot_ns=overshoot_ns(),
+        queue_ns=queue_ns(),
+        prices={engine.name: measure_prices(engine, rounds=rounds) for engine in engines},
+    )

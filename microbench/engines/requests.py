@@ -1,0 +1,205 @@
+"""Real host work on real request objects: the part that all engines share. Priced twin: `engines.priced`.
+
+An engine file subclasses `RequestWork` with its own request class, result loop and streaming. Tensors live where the
+device says (CPU for a modelled GPU), so scheduling costs real torch calls.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from microbench.engines.workload import Workload
+
+VOCABULARY = 151_936
+STOP_TOKEN = 2
+
+
+class RequestBatch:
+    """One decode batch: the requests and their device tensors."""
+
+    def __init__(self, reqs: list[Any], work: RequestWork) -> None:
+        self.reqs, self.work = reqs, work
+        self.input_ids: Any = None
+        self.seq_lens: Any = None
+        self.rows: Any = None
+        self.slots: Any = None
+        self.future_base = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.reqs)
+
+    def next_ids(self) -> Any:
+        """A fixed function of the last token and the position: any lost, repeated or late token changes the rest."""
+        return (self.input_ids * 31 + self.seq_lens * 7 + 11) % (VOCABULARY - 10) + 10
+
+
+class RequestWork:
+    """Requests, KV slots and future ids of one engine instance; the engine files fill in the rest."""
+
+    token_dtype = torch.int32
+
+    def __init__(self, workload: Workload, *, overlap: bool, device: str = "cpu") -> None:
+        self.workload, self.overlap, self.device = workload, overlap, device
+        self.dead_rows = self.tokens_out = self.sent_bytes = 0
+        rng = np.random.default_rng(workload.seed)
+        lengths, remaining = workload.prompt_lengths(), workload.remaining_lengths()
+
+        def ids(count: int) -> list[int]:
+            # Distinct int objects, as a tokenizer returns: copying the list touches memory as it does there.
+            return rng.integers(10, VOCABULARY, count).tolist()  # type: ignore[no-any-return]
+
+        self.all_requests = [
+            self.make_request(
+                f"r{i}",
+                ids(length),
+                ids(workload.generated),
+                workload.generated + remaining[i] if remaining else 1 << 30,
+            )
+            for i, length in enumerate(lengths)
+        ]
+        n = len(self.all_requests)
+        width = workload.max_prompt + workload.generated + 4096
+        self.req_to_token = torch.zeros((n, width), dtype=torch.int32, device=device)
+        self.free_slots = torch.arange(1, n * 4096 + 1, dtype=torch.int32)
+        self.free_group: list[Any] = []
+        self.future_ids = torch.zeros(5 * n + 1, dtype=self.token_dtype, device=device)
+        self.future_limit, self.future_count = 3 * n, 0
+        self.batch = RequestBatch(list(self.all_requests), self)
+        self.batch.rows = torch.arange(n, dtype=torch.int32, device=device)
+        self.batch.seq_lens = torch.tensor(
+            [length + workload.generated for length in lengths], dtype=torch.int32, device=device
+        )
+        last = [r.output_ids[-1] if r.output_ids else r.prompt_ids[-1] for r in self.all_requests]
+        self.next_input = torch.tensor(last, dtype=self.token_dtype, device=device)
+        self._open_socket()
+
+    # -- what the engine files fill in -----------------------------------------------------------------------
+
+    def make_request(self, rid: str, prompt: list[int], output: list[int], max_tokens: int) -> Any:
+        raise TypeError("an engine file makes the requests")
+
+    def process(self, batch: RequestBatch, tokens: Sequence[int]) -> None:
+        raise TypeError("an engine file processes results")
+
+    def stream(self, batch: RequestBatch) -> None:
+        raise TypeError("an engine file streams outputs")
+
+    # -- scheduling ------------------------------------------------------------------------------------------
+
+    def schedule(self) -> RequestBatch | None:
+        batch = self.batch
+        keep = [i for i in range(len(batch.reqs)) if not batch.reqs[i].finished()]
+        if not keep:
+            return None
+        if len(keep) < len(batch.reqs):
+            self._filter(batch, keep)
+        n = len(batch.reqs)
+        slots = self.free_slots[:n].to(self.device, non_blocking=True)
+        if len(slots) < n:
+            raise RuntimeError("the run used up its KV slots; measure fewer steps")
+        self.free_slots = self.free_slots[n:]
+        batch.slots = slots
+        batch.input_ids, self.next_input = self.next_input, None
+        self.req_to_token[batch.rows, batch.seq_lens] = slots
+        if self.overlap:
+            batch.seq_lens = batch.seq_lens + 1  # the last batch may still read the old one
+        else:
+            batch.seq_lens.add_(1)
+        return self.worker_batch(batch)
+
+    def worker_batch(self, batch: RequestBatch) -> RequestBatch:
+        """What the model gets; engines that copy per-request fields for it do so here."""
+        return batch
+
+    def snapshot(self, batch: RequestBatch) -> RequestBatch:
+        taken = RequestBatch(batch.reqs, self)
+        taken.slots = batch.slots
+        return taken
+
+    def outputs(self, batch: RequestBatch, ids: Any) -> None:
+        self.next_input = ids
+
+    def _filter(self, batch: RequestBatch, keep: list[int]) -> None:
+        batch.reqs = [batch.reqs[i] for i in keep]
+        indices = torch.tensor(keep, dtype=torch.int64).to(self.device, non_blocking=True)
+        batch.rows = batch.rows[indices]
+        batch.seq_lens = batch.seq_lens[indices]
+        self.next_input = self.next_input[indices]
+
+    # -- future token ids ------------------------------------------------------------------------------------
+
+    def futures(self, batch: RequestBatch) -> Any:
+        base, n = self.future_count, len(batch.reqs)
+        batch.future_base = base
+        self.future_count = (base + n) % self.future_limit
+        return torch.arange(-(base + 1), -(base + 1 + n), -1, dtype=self.token_dtype, device=self.device)
+
+    def resolve(self, batch: RequestBatch) -> None:
+        ids = batch.input_ids
+        ids[:] = torch.where(ids < 0, self.future_ids[torch.clamp(-ids, min=0)], ids)
+
+    def publish(self, batch: RequestBatch, ids: Any) -> None:
+        self.future_ids[batch.future_base + 1 : batch.future_base + 1 + len(ids)] = ids
+
+    # -- KV slots and the socket -----------------------------------------------------------------------------
+
+    def free_slot(self, batch: RequestBatch, i: int) -> None:
+        self.free_group.append(batch.slots[i : i + 1])
+
+    def free_collected(self) -> None:
+        if self.free_group:
+            self.free_slots = torch.cat((self.free_slots, torch.cat(self.free_group).cpu()))
+            self.free_group = []
+
+    def send(self, message: Any) -> None:
+        data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        self.sent_bytes += len(data)
+        self._socket.send(data)
+
+    def _open_socket(self) -> None:
+        import zmq
+
+        self._folder = tempfile.TemporaryDirectory(prefix="microbench-")
+        address = f"ipc://{self._folder.name}/detokenizer"
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PUSH)
+        self._socket.setsockopt(zmq.SNDHWM, 0)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.bind(address)
+        self._sink = subprocess.Popen(
+            [sys.executable, "-S", "-c", _SINK, address, os.pathsep.join(sys.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for us; closing ends it
+        )
+
+    def close(self) -> None:
+        """End the detokenizer process and free the socket."""
+        self._sink.kill()
+        self._sink.wait()
+        self._context.destroy(linger=0)
+        self._folder.cleanup()
+
+
+_SINK = """
+import os, sys
+sys.path[:] = sys.argv[2].split(os.pathsep)
+import zmq
+socket = zmq.Context().socket(zmq.PULL)
+socket.connect(sys.argv[1])
+parent = os.getppid()
+while os.getppid() == parent:
+    if socket.poll(1000):
+        socket.recv()
+"""

@@ -1,0 +1,166 @@
+"""SGLang 0.4.0.post1's host work: output that is rebuilt and serialised in full every step.
+
+Shape after managers/schedule_batch.py and managers/scheduler.py of that version (Apache-2.0), written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from microbench.engines.requests import STOP_TOKEN, RequestBatch, RequestWork
+
+SURROUNDING_TOKENS = 5
+"""Prompt tokens sent along so that the detokenizer can merge text at the seam."""
+
+
+@dataclass
+class Sampling:
+    """Sampling parameters that the result loop looks at."""
+
+    max_new_tokens: int
+    ignore_eos: bool = True
+    stop_token_ids: tuple[int, ...] = (STOP_TOKEN,)
+    stop_strings: tuple[str, ...] = ()
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    no_stop_trim: bool = False
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Why a request ended."""
+
+    kind: str
+    value: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": self.kind, self.kind: self.value}
+
+
+class Request:
+    """One request with the state that is read or written each step."""
+
+    def __init__(self, rid: str, prompt: list[int], output: list[int], max_tokens: int, stream: bool) -> None:
+        self.rid, self.prompt_ids, self.output_ids = rid, prompt, output
+        self.sampling = Sampling(max_tokens)
+        self.streams = stream
+        self.finished_reason: Finish | None = None
+        self.finish_sent = False
+        self.to_abort = self.is_retracted = self.return_logprob = False
+        self.grammar = self.tokenizer = self.image_inputs = self.lora_path = None
+        self.version = self.cached_tokens = self.completion_tokens = 0
+        self.decoded_text = ""
+        self.surr_offset: int | None = None
+        self.read_offset: int | None = None
+
+    def finished(self) -> bool:
+        return self.finished_reason is not None
+
+    def check_finished(self) -> None:
+        if self.finished():
+            return
+        if self.to_abort:
+            self.finished_reason = Finish("abort", 0)
+            return
+        if len(self.output_ids) >= self.sampling.max_new_tokens:
+            self.finished_reason = Finish("length", self.sampling.max_new_tokens)
+            return
+        token = self.output_ids[-1]
+        matched = False
+        if self.sampling.stop_token_ids:
+            matched = token in self.sampling.stop_token_ids
+        if self.tokenizer is not None:
+            matched |= token == STOP_TOKEN
+        if matched and not self.sampling.ignore_eos:
+            self.finished_reason = Finish("matched", token)
+            return
+        if len(self.sampling.stop_strings) > 0 and self.sampling.stop_strings[0] in self.decoded_text:
+            self.finished_reason = Finish("matched", token)
+
+    def ids_to_detokenize(self) -> tuple[list[int], int]:
+        """All ids from just before the prompt's end: built from the whole sequence, every time."""
+        if self.surr_offset is None or self.read_offset is None:
+            self.read_offset = len(self.prompt_ids)
+            self.surr_offset = max(self.read_offset - SURROUNDING_TOKENS, 0)
+        all_ids = self.prompt_ids + self.output_ids
+        return all_ids[self.surr_offset :], self.read_offset - self.surr_offset
+
+
+@dataclass
+class TokenMessage:
+    """What goes to the detokenizer: one entry a request in every list."""
+
+    rids: list[str] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    decoded_texts: list[str] = field(default_factory=list)
+    decode_ids: list[list[int]] = field(default_factory=list)
+    read_offsets: list[int] = field(default_factory=list)
+    skip_special_tokens: list[bool] = field(default_factory=list)
+    spaces_between_special_tokens: list[bool] = field(default_factory=list)
+    meta_info: list[dict[str, Any]] = field(default_factory=list)
+    finished_reasons: list[Finish | None] = field(default_factory=list)
+    no_stop_trim: list[bool] = field(default_factory=list)
+
+
+class Work(RequestWork):
+    """The engine's step on the host."""
+
+    def make_request(self, rid: str, prompt: list[int], output: list[int], max_tokens: int) -> Request:
+        return Request(rid, prompt, output, max_tokens, self.workload.stream)
+
+    def worker_batch(self, batch: RequestBatch) -> RequestBatch:
+        taken = RequestBatch(batch.reqs, self)
+        taken.input_ids, taken.seq_lens, taken.slots = batch.input_ids, batch.seq_lens, batch.slots
+        taken.image_inputs = [r.image_inputs for r in batch.reqs]  # type: ignore[attr-defined]
+        taken.lora_paths = [r.lora_path for r in batch.reqs]  # type: ignore[attr-defined]
+        return taken
+
+    def process(self, batch: RequestBatch, tokens: Sequence[int]) -> None:
+        for i, (request, token) in enumerate(zip(batch.reqs, tokens, strict=True)):
+            if request.is_retracted:
+                continue
+            if self.overlap and request.finished():
+                self.dead_rows += 1
+                self.free_slot(batch, i)
+                continue
+            request.completion_tokens += 1
+            request.output_ids.append(token)
+            request.check_finished()
+            if request.finished():
+                self.free_slot(batch, i)
+            if request.return_logprob:
+                request.logprobs.append(token)
+            if request.grammar is not None:
+                request.grammar.accept_token(token)
+        self.tokens_out += len(batch.reqs)
+
+    def stream(self, batch: RequestBatch) -> None:
+        message = TokenMessage()
+        for request in batch.reqs:
+            if not (request.streams or request.finished()) or request.finish_sent:
+                continue
+            request.finish_sent = request.finished()
+            message.rids.append(request.rid)
+            message.finished_reasons.append(request.finished_reason)
+            message.versions.append(request.version)
+            message.decoded_texts.append(request.decoded_text)
+            ids, offset = request.ids_to_detokenize()
+            message.decode_ids.append(ids)
+            message.read_offsets.append(offset)
+            message.skip_special_tokens.append(request.sampling.skip_special_tokens)
+            message.spaces_between_special_tokens.append(request.sampling.spaces_between_special_tokens)
+            message.no_stop_trim.append(request.sampling.no_stop_trim)
+            message.meta_info.append(
+                {
+                    "prompt_tokens": len(request.prompt_ids),
+                    "completion_tokens": len(request.output_ids),
+                    "completion_tokens_wo_jump_forward": request.completion_tokens,
+                    "cached_tokens": request.cached_tokens,
+                    "finish_reason": None if request.finished_reason is None else request.finished_reason.to_json(),
+                }
+            )
+        if message.rids:
+            self.send(message)
+        self.free_collected()

@@ -1,0 +1,1 @@
+"""Hosts: real threads under the real GIL, or tasks on a computed clock."""

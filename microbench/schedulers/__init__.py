@@ -1,0 +1,40 @@
+"""Scheduler designs, one a file; each is a function of a `Run` and the number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from microbench.errors import unknown
+from microbench.schedulers.overlap_loop import overlap_loop
+from microbench.schedulers.overlap_thread import overlap_thread
+from microbench.schedulers.run import Run
+from microbench.schedulers.run_to_completion import run_to_completion
+
+Scheduler = Callable[[Run, int], None]
+
+SCHEDULERS: dict[str, Scheduler] = {
+    "run_to_completion": run_to_completion,
+    "overlap_thread:attribute": partial(overlap_thread, launch_done="attribute"),
+    "overlap_thread:per_batch": partial(overlap_thread, launch_done="per_batch"),
+    "overlap_thread:none": partial(overlap_thread, launch_done="none"),
+    "overlap_loop": overlap_loop,
+}
+ALIASES = {"overlap_thread": "overlap_thread:attribute"}
+
+
+def scheduler(name: str) -> tuple[str, Scheduler]:
+    """The full name and function of a scheduler. Raises UsageError listing the known ones."""
+    full = ALIASES.get(name, name)
+    try:
+        return full, SCHEDULERS[full]
+    except KeyError:
+        raise unknown("scheduler", name, SCHEDULERS) from None
+
+
+def overlaps(name: str) -> bool:
+    """Whether this design schedules a step before the last one's result is known."""
+    return name != "run_to_completion"
+
+
+__all__ = ["SCHEDULERS", "Run", "Scheduler", "overlaps", "scheduler"]

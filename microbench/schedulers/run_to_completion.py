@@ -1,0 +1,36 @@
+"""No overlap: schedule, launch, wait, process, stream, one after the other on one thread and one stream.
+
+SGLang's `event_loop_normal` (--disable-overlap-schedule), nano-vllm.
+"""
+
+from __future__ import annotations
+
+from microbench.schedulers.run import TOKEN_BYTES, Run
+
+
+def run_to_completion(run: Run, steps: int) -> None:
+    """Run up to `steps` decode steps, fewer when the requests end."""
+    host, device, model, work, trace = run.host, run.device, run.model, run.work, run.trace
+    lap = trace.track("scheduler")
+
+    def loop() -> None:
+        for _ in range(steps):
+            at = host.now_ns()
+            batch = work.schedule()
+            if batch is None:
+                return
+            at = lap("schedule", at)
+            model.plan(batch)
+            at = lap("wait", at)
+            model.forward(batch)
+            ids = model.sample(batch)
+            work.outputs(batch, ids)
+            at = lap("launch", at)
+            tokens = device.to_host(ids, nbytes=TOKEN_BYTES * batch.size, pinned=False).tolist()
+            at = lap("wait", at)
+            work.process(batch, tokens)
+            at = lap("process", at)
+            work.stream(batch)
+            trace.step_done(lap("stream", at), device.busy_ns())
+
+    host.run({"scheduler": loop})
