@@ -1,0 +1,209 @@
+"""The main job: does overlap pay, from 0.5B to 3B and beyond, at the founding case's setting, and why.
+
+The founding case is SGLang issue 2558 (github.com/sgl-project/sglang/issues/2558): Qwen2.5-0.5B on one A100 serves
+8.33 req/s without overlap and 7.18 with it, Qwen2.5-3B gains.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from microbench.devices.spec import LaunchCost
+from microbench.engines import EngineProfile
+from microbench.engines.prices import HostProfile
+from microbench.engines.pricing import measure_profile
+from microbench.explain import deciding_cost, without_each_cost
+from microbench.measure import Budget
+from microbench.sweep import CONTEXT, Point, fitting_points, point_case, sweep
+from microbench.target import Target, parse_target
+from synthetic_models import Architecture, Gpu
+
+GRID_BATCHES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 168, 200, 240, 280, 320, 360, 400, 450, 500)
+MEASURED_BATCHES = (1, 32, 160, 200, 320, 500)
+LAUNCH_US = (5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 85, 100)
+GIL_SHARE = 0.6
+"""Share of an eager launch that holds the GIL: 15 of 25 us in the engine profiles."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to ask. `pair`: the small and the large model of the verdict; `measured`: models on the real target."""
+
+    target: Target
+    gpu: Gpu
+    engine: EngineProfile
+    ladder: tuple[Architecture, ...]
+    pair: tuple[Architecture, Architecture]
+    measured_batches: tuple[int, ...] = MEASURED_BATCHES
+    seconds: float = 55.0
+
+    @property
+    def schedulers(self) -> tuple[str, ...]:
+        """The base, the engine's overlap, and for a threaded one also without `launch_done` (issue 2558, point 2)."""
+        base, overlap = self.engine.schedulers
+        return (base, overlap, "overlap_thread:none") if overlap == "overlap_thread:attribute" else (base, overlap)
+
+    @property
+    def grid_target(self) -> Target:
+        return parse_target(f"virtual+sim:{self.gpu.name}")
+
+
+@dataclass
+class Answer:
+    """What was found, growing as it is measured; `partial` when it was interrupted.
+
+    rows: of `sweep.rows`, with `part` = `grid` (computed), `launch sweep` (computed) or `measured`.
+    gains_without: by model, the gain with one cost removed (see `explain`), at `explained_batch`.
+    """
+
+    question: Question
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    gains_without: dict[str, dict[str, float]] = field(default_factory=dict)
+    explained_batch: int | None = None
+    profile: HostProfile | None = None
+    partial: bool = False
+
+    def select(self, part: str, scheduler: str | None = None, **columns: Any) -> list[dict[str, Any]]:
+        """Rows of one part with these values."""
+        scheduler = scheduler or self.question.schedulers[1]
+        wanted = {"part": part, "scheduler": scheduler, **columns}
+        return [r for r in self.rows if all(r[k] == v for k, v in wanted.items())]
+
+
+def ask(question: Question, *, progress: Callable[[str, float], None] = lambda stage, share: None) -> Answer:
+    """Answer it. KeyboardInterrupt ends early; what was measured is kept and marked partial."""
+    answer = Answer(question)
+    try:
+        _ask(question, answer, progress)
+    except KeyboardInterrupt:
+        answer.partial = True
+    return answer
+
+
+def _ask(question: Question, answer: Answer, progress: Callable[[str, float], None]) -> None:
+    common: dict[str, Any] = {"engine": question.engine, "gpu": question.gpu, "schedulers": question.schedulers}
+    progress("pricing this host's Python", 0)
+    answer.profile = profile = measure_profile([question.engine])
+
+    def collect(part: str, points: Sequence[Point], target: Target, stage: str, **options: Any) -> None:
+        found = sweep(
+            points,
+            target=target,
+            profile=profile,
+            progress=lambda share: progress(stage, share),
+            **common,
+            **options,
+        )
+        for rows in found:
+            answer.rows += [{"part": part, **row} for row in rows]
+
+    points = [
+        Point(architecture=m, batch=b)
+        for m in question.pair
+        for b in question.measured_batches
+        if fitting_points([m], [b], question.gpu)
+    ]
+    collect("measured", points, question.target, "measuring", budget=_shares(question.seconds, points))
+    grid = fitting_points(question.ladder, GRID_BATCHES, question.gpu)
+    collect("grid", grid, question.grid_target, "computing the grid")
+    top = {m.name: max(p.batch for p in grid if p.architecture == m) for m in question.pair}
+    launches = [
+        Point(architecture=m, batch=top[m.name], launch=launch_of(us)) for m in question.pair for us in LAUNCH_US
+    ]
+    collect("launch sweep", launches, question.grid_target, "computing launch costs")
+    small = question.pair[0]
+    base, overlap = question.schedulers[:2]
+    worst = max(answer.select("grid", model=small.name), key=lambda r: r["ratio"])
+    answer.explained_batch = worst["batch"]
+    for model in question.pair:
+        case = point_case(
+            Point(architecture=model, batch=worst["batch"]), question.grid_target, question.engine, question.gpu
+        )
+        answer.gains_without[model.name] = without_each_cost(case, base, overlap, profile)
+
+
+def launch_of(us: float) -> LaunchCost:
+    """An eager launch of `us` in total, split as the engine profiles split it."""
+    gil_ns = round(us * 1000 * GIL_SHARE)
+    return LaunchCost(gil_ns=gil_ns, free_ns=round(us * 1000) - gil_ns)
+
+
+def _shares(seconds: float, points: Sequence[Point]) -> Callable[[int], Budget]:
+    """Divide the time that is left by the expected cost of the points that are left (steps grow with the batch)."""
+    deadline = time.monotonic() + seconds
+    weights = [1 + p.batch / 40 for p in points]
+
+    def budget(i: int) -> Budget:
+        left = max(deadline - time.monotonic(), 0.5)
+        return Budget(seconds=left * weights[i] / sum(weights[i:]), steps=8, warm=2, max_rounds=24)
+
+    return budget
+
+
+def verdict_words(answer: Answer) -> list[str]:
+    """The answer in sentences, made from the rows alone."""
+    question = answer.question
+    sentences = [
+        f"Question: does {question.schedulers[1]} pay against {question.schedulers[0]} in {question.engine.name} on "
+        f"{question.gpu.name}, context {CONTEXT} tokens? Target of the measured points: {question.target}, "
+        f"{question.target.says}."
+    ]
+    for model in question.pair:
+        sentences.append(_model_sentence(answer, model.name))
+    sentences += _launch_sentences(answer)
+    if answer.gains_without:
+        small = question.pair[0].name
+        gains = answer.gains_without[small]
+        cost = deciding_cost(gains)
+        if cost != "none":
+            sentences.append(
+                f"Why, for {small} at batch {answer.explained_batch} (computed): {cost} decide; overlap changes the step "
+                f"by {_change(1 - gains['nothing'])}, and without them by {_change(1 - gains[cost])}."
+            )
+    if answer.partial:
+        sentences.append("Interrupted: this is what was measured until then.")
+    return sentences
+
+
+def _model_sentence(answer: Answer, model: str) -> str:
+    rows = answer.select("measured", model=model)
+    if not rows:
+        return f"{model}: nothing measured."
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        span = f"{_change(row['ratio_low'])} to {_change(row['ratio_high'])}"
+        groups.setdefault(row["verdict"], []).append(f"batch {row['batch']} ({span})")
+    order = ("loses", "equal", "inconclusive", "pays")
+    names = {"loses": "overlap loses at", "pays": "pays at", "equal": "is equal at", "inconclusive": "is undecided at"}
+    parts = [f"{names[v]} {', '.join(groups[v])}" for v in order if v in groups]
+    text = "; ".join(parts)
+    return f"{model}: {text if text.startswith('overlap') else 'overlap ' + text}. (Change of the step time, 95 % interval.)"
+
+
+def _launch_sentences(answer: Answer) -> list[str]:
+    sentences = []
+    for model in answer.question.pair:
+        rows = answer.select("launch sweep", model=model.name)
+        losing = [r["launch_us"] for r in rows if r["ratio"] > 1]
+        if not rows:
+            continue
+        batch, gpu_ms = rows[0]["batch"], rows[0]["gpu_step_ms"]
+        if losing:
+            sentences.append(
+                f"{model.name} at batch {batch} (GPU step {gpu_ms:.1f} ms, computed): overlap stops paying once a launch "
+                f"costs {min(losing):g} us on the host (this engine profile: "
+                f"{answer.question.engine.launch.total_ns / 1e3:g} us)."
+            )
+        else:
+            sentences.append(
+                f"{model.name} at batch {batch} (GPU step {gpu_ms:.1f} ms, computed): overlap pays up to a launch cost of "
+                f"{max(r['launch_us'] for r in rows):g} us, the most tried."
+            )
+    return sentences
+
+
+def _change(ratio: float) -> str:
+    return f"{(ratio - 1) * 100:+.1f} %"

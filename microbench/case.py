@@ -1,0 +1,109 @@
+"""One point to measure: a decode step of given kernels and host work, run in blocks under a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from microbench.devices.spec import SAMPLE_NS, LaunchCost, StepSpec, even_kernels
+from microbench.engines import EngineProfile, Workload, real_work
+from microbench.engines.priced import PricedWork
+from microbench.engines.prices import HostProfile, shipped_profile
+from microbench.protocols import EngineWork
+from microbench.schedulers import Run, overlaps, scheduler
+from microbench.target import Target, open_target
+from microbench.trace import Trace, Window
+from synthetic_models import Architecture, Batch, Gpu, check_fits, step_time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Everything that decides the step time except the scheduler."""
+
+    target: Target
+    engine: EngineProfile
+    spec: StepSpec
+    workload: Workload
+    switch_interval_s: float | None = None
+
+
+def model_spec(
+    architecture: Architecture,
+    gpu: Gpu,
+    engine: EngineProfile,
+    *,
+    batch: int,
+    context: int,
+    launch: LaunchCost | None = None,
+) -> StepSpec:
+    """The decode step of a model: modelled kernel durations, and a graph replay where the engine has captured one.
+
+    Raises synthetic_models.DoesNotFit when the batch needs more memory than the GPU has.
+    """
+    check_fits(architecture, gpu, batch, context)
+    captured = engine.captured_batch(batch)
+    time = step_time(architecture, gpu, Batch.decode(captured or batch, context))
+    return StepSpec(
+        forward_ns=time.forward_ns,
+        sample_ns=time.sample_ns,
+        launch=launch or engine.launch,
+        sample_launch=launch or engine.sample_launch,
+        graph=engine.graph_launch if captured else None,
+        plan_sync=engine.plan_sync,
+        architecture=architecture,
+        batch=batch,
+        context=context,
+    )
+
+
+def what_if_spec(
+    engine: EngineProfile, *, gpu_ns: int, launches: int, launch: LaunchCost, graph: LaunchCost | None = None
+) -> StepSpec:
+    """A decode step whose forward takes `gpu_ns` in `launches` equal kernels; sampling costs what it always does."""
+    return StepSpec(
+        forward_ns=even_kernels(gpu_ns, launches),
+        sample_ns=SAMPLE_NS,
+        launch=launch,
+        sample_launch=engine.sample_launch,
+        graph=graph,
+        plan_sync=engine.plan_sync,
+    )
+
+
+class Instance:
+    """One engine under one scheduler, kept between blocks so that its requests go on growing."""
+
+    def __init__(self, case: Case, name: str, profile: HostProfile) -> None:
+        self.name, self._function = scheduler(name)
+        self.host, self.device = open_target(
+            case.target, profile=profile, switch_interval_s=case.switch_interval_s
+        )
+        self.model = self.device.model(case.spec)
+        overlap = overlaps(self.name)
+        self.work: EngineWork
+        if case.target.host == "virtual":
+            self.work = PricedWork(self.host, profile.prices[case.engine.name], case.workload, overlap=overlap)
+        else:
+            self.work = real_work(case.engine, case.workload, overlap=overlap, device=self.device.tensor_device)
+
+    def block(self, steps: int, *, warm: int) -> Window:
+        """Run `warm` + `steps` + 1 steps and measure the middle ones."""
+        trace = Trace(self.host.now_ns)
+        self._function(Run(self.host, self.device, self.model, self.work, trace), warm + steps + 1)
+        return trace.window(warm)
+
+    def close(self) -> None:
+        self.work.close()
+
+
+@contextmanager
+def instances(case: Case, schedulers: Sequence[str], profile: HostProfile | None = None) -> Iterator[list[Instance]]:
+    """An instance of the case under each scheduler; closed on leaving."""
+    with ExitStack() as stack:
+        opened = []
+        for name in schedulers:
+            instance = Instance(case, name, profile or shipped_profile())
+            stack.callback(instance.close)
+            opened.append(instance)
+        yield opened

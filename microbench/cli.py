@@ -1,0 +1,478 @@
+"""The `microbench` command: parses and prints; everything it prints is computed elsewhere."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from microbench.errors import MicrobenchError, UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Group(click.Group):
+    """Turns the errors a user can cause into one line; exit code 2 for bad input, 1 for a run that failed."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from microbench.errors import Unavailable
+        from synthetic_models import BadConfig, DoesNotFit, UnknownName
+
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            self._fail(ctx, error.format_message(), 2)
+        except (UsageError, Unavailable, BadConfig, DoesNotFit, UnknownName, OSError) as error:
+            self._fail(ctx, str(error), 1 if isinstance(error, TimeoutError) else 2)
+        except MicrobenchError as error:
+            self._fail(ctx, str(error), 1)
+        except KeyboardInterrupt:
+            self._fail(ctx, "interrupted before anything was measured", 130)
+
+    @staticmethod
+    def _fail(ctx: click.Context, message: str, code: int) -> None:
+        click.echo(f"microbench: {' '.join(message.split())}", err=True)
+        ctx.exit(code)
+
+
+def _number(low: float, high: float, unit: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A click callback that refuses NaN, infinities and figures out of range."""
+
+    def check(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        if value is not None and not (math.isfinite(value) and low <= value <= high):
+            raise click.BadParameter(f"{value:g} is not between {low:g} and {high:g} {unit}".rstrip())
+        return value
+
+    return check
+
+
+def json_option(function: F) -> F:
+    """Adds --json: one JSON document, last on stdout."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document, last on stdout.")(function)
+
+
+def _emit(document: Any) -> None:
+    click.echo(json.dumps(document, allow_nan=False))
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0)
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)
+    console.print(table)
+
+
+def _progress() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description:<28}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="overlap-microbench")
+def main() -> None:
+    """Does overlap scheduling pay for this model on this GPU, why, and which default should an engine ship?"""
+
+
+def _example(text: str) -> str:
+    return f"\b\nExample:\n  {text}"
+
+
+@main.command(epilog=_example("microbench run --out results/today"))
+@click.option("--out", type=click.Path(path_type=Path), help="Results folder. [default: microbench-results/TIME]")
+@click.option("--gpu", "gpu_name", default="a100-80g", show_default=True, help="GPU to model.")
+@click.option("--engine", "engine_name", default="sglang-0.4.0.post1", show_default=True)
+@click.option(
+    "--model", "models", multiple=True, help="Exactly two: the small and the large one. [default: qwen2.5-0.5b and -3b]"
+)
+@click.option("--target", "target_name", help="[default: real+torch with a CUDA GPU, else real+sim:GPU]")
+@click.option(
+    "--seconds", type=float, default=50, show_default=True, callback=_number(1, 86400, "s"), help="Measuring time."
+)
+@json_option
+def run(
+    out: Path | None,
+    gpu_name: str,
+    engine_name: str,
+    models: tuple[str, ...],
+    target_name: str | None,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Answer the founding question: does overlap pay from Qwen2.5 0.5B to 3B, and where is the crossover?
+
+    Measures the two models on this host, computes a grid over sizes, batches and launch costs on the virtual host,
+    and writes tables, figures and thresholds into a folder.
+    """
+    from microbench.answer import Question, ask, verdict_words
+    from microbench.engines import engine
+    from microbench.records import check_writable
+    from microbench.report import write_answer
+    from microbench.target import default_target, parse_target
+    from synthetic_models import ARCHITECTURES, architecture, gpu
+
+    if models and len(models) != 2:
+        raise click.UsageError("give --model exactly twice: the small and the large model")
+    profile, card = engine(engine_name), gpu(gpu_name)
+    pair = tuple(_architecture(m) for m in models) or (architecture("qwen2.5-0.5b"), architecture("qwen2.5-3b"))
+    family = [a for name, a in ARCHITECTURES.items() if name.startswith("qwen2.5")]
+    ladder = sorted({*family, *pair}, key=lambda a: a.parameters)
+    target = parse_target(target_name) if target_name else default_target(card.name)
+    folder = out or Path("microbench-results") / datetime.now().strftime("%Y%m%d-%H%M%S")
+    check_writable(folder)
+    click.echo(f"target: {target}: {target.says}", err=True)
+    question = Question(
+        target=target, gpu=card, engine=profile, ladder=tuple(ladder), pair=(pair[0], pair[1]), seconds=seconds
+    )
+    with _progress() as bar:
+        tasks: dict[str, Any] = {}
+
+        def progress(stage: str, share: float) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=1)
+            bar.update(tasks[stage], completed=share)
+
+        answer = ask(question, progress=progress)
+    document = write_answer(folder, answer)
+    if as_json:
+        _emit(document)
+        return
+    _table(
+        f"Measured: {target} ({target.says})",
+        ("model", "batch", "launch", "GPU ms", *(f"{s} ms" for s in question.schedulers), "change", "95 %", "verdict"),
+        _answer_rows(answer),
+    )
+    for sentence in verdict_words(answer):
+        click.echo(sentence)
+    click.echo(f"results: {folder}")
+
+
+def _answer_rows(answer: Any) -> Iterable[Sequence[str]]:
+    base, overlap = answer.question.schedulers[:2]
+    for row in answer.select("measured"):
+        same = [r for r in answer.rows if r["part"] == "measured" and r["model"] == row["model"]]
+        steps = {r["scheduler"]: r["step_ms"] for r in same if r["batch"] == row["batch"]}
+        yield (
+            row["model"],
+            str(row["batch"]),
+            row["launch_mode"],
+            f"{row['gpu_step_ms']:.2f}",
+            *(f"{steps[s]:.2f}" for s in answer.question.schedulers),
+            f"{(row['ratio'] - 1) * 100:+.1f} %",
+            f"{(row['ratio_low'] - 1) * 100:+.1f} to {(row['ratio_high'] - 1) * 100:+.1f}",
+            row["verdict"],
+        )
+
+
+def _architecture(name: str) -> Any:
+    from synthetic_models import architecture, architecture_from_config
+
+    return architecture_from_config(Path(name)) if name.endswith(".json") else architecture(name)
+
+
+@main.command(
+    epilog=_example(
+        "microbench step --target real+sim:a100-80g --scheduler run_to_completion,overlap_thread:attribute "
+        "--gpu-ms 5 --requests 500"
+    )
+)
+@click.option("--target", "target_name", default="real+sim:a100-80g", show_default=True)
+@click.option("--scheduler", "scheduler_names", default="run_to_completion,overlap_thread:attribute", show_default=True)
+@click.option("--gpu-ms", type=float, required=True, callback=_number(0.001, 10_000, "ms"), help="GPU time of a forward.")
+@click.option("--requests", type=int, required=True, callback=_number(1, 8192, "requests"), help="Decode batch.")
+@click.option("--launches", type=int, default=288, show_default=True, callback=_number(1, 100_000, ""))
+@click.option("--launch-gil-us", type=float, callback=_number(0, 100_000, "us"), help="With the GIL. [engine's]")
+@click.option("--launch-free-us", type=float, callback=_number(0, 100_000, "us"), help="Without it. [engine's]")
+@click.option("--graph", type=click.IntRange(0, 1), default=0, show_default=True, help="1: one graph replay.")
+@click.option("--graph-launch-us", type=float, callback=_number(0, 1e6, "us"), help="Host time of a replay. [engine's]")
+@click.option("--switch-interval", type=float, callback=_number(1e-6, 10, "s"), help="Of the GIL. [Python's, 0.005]")
+@click.option("--engine", "engine_name", default="sglang-0.4.0.post1", show_default=True)
+@click.option("--max-prompt", type=int, default=4096, show_default=True, callback=_number(1, 1_000_000, "tokens"))
+@click.option("--generated", type=int, default=16, show_default=True, callback=_number(1, 1_000_000, "tokens"))
+@click.option("--stream", type=click.IntRange(0, 1), default=1, show_default=True, help="1: requests stream tokens.")
+@click.option("--rounds", type=int, default=4, show_default=True, callback=_number(1, 1000, ""), help="Of 15 steps.")
+@json_option
+def step(
+    target_name: str,
+    scheduler_names: str,
+    gpu_ms: float,
+    requests: int,
+    launches: int,
+    launch_gil_us: float | None,
+    launch_free_us: float | None,
+    graph: int,
+    graph_launch_us: float | None,
+    switch_interval: float | None,
+    engine_name: str,
+    max_prompt: int,
+    generated: int,
+    stream: int,
+    rounds: int,
+    as_json: bool,
+) -> None:
+    """One what-if step: its time under each scheduler, and where the host's time goes.
+
+    The GPU's time is the one given (plus 0.2 ms of sampling); host work is the engine's. Schedulers run interleaved.
+    """
+    from microbench.case import Case, what_if_spec
+    from microbench.devices.spec import LaunchCost
+    from microbench.engines import Workload, engine
+    from microbench.measure import Budget, sample
+    from microbench.schedulers import scheduler
+    from microbench.target import parse_target
+    from microbench.trace import SEGMENTS
+
+    target, profile = parse_target(target_name), engine(engine_name)
+    names = [scheduler(name.strip())[0] for name in scheduler_names.split(",")]
+    if len(set(names)) < len(names):
+        raise UsageError(f"--scheduler names a scheduler twice: {scheduler_names}")
+
+    def ns(us: float | None, otherwise: int) -> int:
+        return otherwise if us is None else round(us * 1000)
+
+    launch = LaunchCost(
+        gil_ns=ns(launch_gil_us, profile.launch.gil_ns), free_ns=ns(launch_free_us, profile.launch.free_ns)
+    )
+    replay = LaunchCost(gil_ns=0, free_ns=ns(graph_launch_us, profile.graph_launch.free_ns))
+    spec = what_if_spec(
+        profile, gpu_ns=round(gpu_ms * 1e6), launches=launches, launch=launch, graph=replay if graph else None
+    )
+    case = Case(
+        target=target,
+        engine=profile,
+        spec=spec,
+        workload=Workload(requests=requests, max_prompt=max_prompt, generated=generated, stream=bool(stream)),
+        switch_interval_s=switch_interval,
+    )
+    budget = Budget(seconds=3600, steps=15, warm=5, max_rounds=rounds, half_width=1e-9)
+    sampled = sample(case, names, budget=budget)
+    results = []
+    for name in names:
+        busy = sampled.busy_ns(name)
+        results.append(
+            {
+                "scheduler": name,
+                "step_ms": round(sampled.step_ns(name) / 1e6, 4),
+                "gpu_busy_ms": None if busy is None else round(busy / 1e6, 4),
+                "host_ms": {k: round(v / 1e6, 4) for k, v in sampled.host_ns(name).items()},
+                "rounds_ms": [round(b.step_ns / 1e6, 4) for b in sampled.blocks[name]],
+            }
+        )
+    if as_json:
+        _emit({"target": str(target), "engine": profile.name, "requests": requests, "gpu_ms": gpu_ms, "results": results})
+        return
+    _table(
+        f"One step: {target} ({target.says}); {profile.name}, {requests} requests; ms a step",
+        ("scheduler", "step", "GPU busy", *SEGMENTS),
+        (
+            (
+                str(r["scheduler"]),
+                f"{r['step_ms']:.2f}",
+                "-" if r["gpu_busy_ms"] is None else f"{r['gpu_busy_ms']:.2f}",
+                *(f"{r['host_ms'][s]:.2f}" for s in SEGMENTS),  # type: ignore[index]
+            )
+            for r in results
+        ),
+    )
+    click.echo("Host segments include waiting for the GIL. Launch and process run on two threads in overlap_thread.")
+
+
+@main.command(epilog=_example("microbench costs --target real+sim:h100"))
+@click.option("--target", "target_name", help="[default: real+torch with a CUDA GPU, else real+sim:a100-80g]")
+@click.option("--engine", "engine_name", default="sglang-0.4.0.post1", show_default=True)
+@json_option
+def costs(target_name: str | None, engine_name: str, as_json: bool) -> None:
+    """The isolated costs, one by one, below the noise floor of the instruments."""
+    from microbench.costs import all_costs
+    from microbench.engines import engine
+    from microbench.stats import summary
+    from microbench.target import default_target, parse_target
+
+    target = parse_target(target_name) if target_name else default_target("a100-80g")
+    if target.host != "real":
+        raise UsageError(f"target {target}: isolated costs are measured, so the host must be real")
+    found = []
+    profile = engine(engine_name)
+    with _progress() as bar:
+        task = bar.add_task("measuring", total=None)
+        for cost in all_costs(target, profile):
+            bar.update(task, description=cost.group)
+            found.append((cost, summary(cost.samples_ns)))
+    if as_json:
+        _emit(
+            {
+                "target": str(target),
+                "costs": [
+                    {
+                        "group": c.group,
+                        "variant": c.variant,
+                        "clock": c.clock,
+                        "median_us": s.median / 1e3,
+                        "interval_us": [s.low / 1e3, s.high / 1e3],
+                        "p10_us": _us(s.p10),
+                        "p90_us": _us(s.p90),
+                        "p99_us": _us(s.p99),
+                        "n": s.n,
+                        "facts": c.facts,
+                    }
+                    for c, s in found
+                ],
+            }
+        )
+        return
+    for group in dict.fromkeys(c.group for c, _ in found):
+        _table(
+            f"{group} (us; {target})",
+            ("variant", "median", "95 %", "p90", "p99", "n", "clock", "facts"),
+            (
+                (
+                    c.variant,
+                    f"{s.median / 1e3:.2f}",
+                    f"{s.low / 1e3:.2f} to {s.high / 1e3:.2f}",
+                    "n too small" if s.p90 is None else f"{s.p90 / 1e3:.2f}",
+                    "n too small" if s.p99 is None else f"{s.p99 / 1e3:.2f}",
+                    str(s.n),
+                    c.clock,
+                    ", ".join(f"{k} {v:g}" for k, v in c.facts.items()),
+                )
+                for c, s in found
+                if c.group == group
+            ),
+        )
+
+
+def _us(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1e3
+
+
+@main.command(epilog=_example("microbench advise --model qwen2.5-0.5b --gpu a100-80g --batch 200 --context 2560"))
+@click.option("--model", required=True, help="A known name, a Hugging Face id of one, or a config.json.")
+@click.option("--gpu", "gpu_name", required=True)
+@click.option("--engine", "engine_name", default="sglang-0.5.4", show_default=True)
+@click.option("--batch", type=int, required=True, callback=_number(1, 8192, "requests"))
+@click.option("--context", type=int, required=True, callback=_number(1, 10_000_000, "tokens"), help="Mean a request.")
+@click.option("--target", "target_name", help="[default: virtual+sim:GPU]")
+@click.option("--seconds", type=float, default=10, show_default=True, callback=_number(0.1, 3600, "s"))
+@json_option
+def advise(
+    model: str,
+    gpu_name: str,
+    engine_name: str,
+    batch: int,
+    context: int,
+    target_name: str | None,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """pays / loses / equal / inconclusive for one model on one GPU, the cost that decides, and the engine flag."""
+    from microbench.advice import advice
+    from microbench.engines import engine
+    from microbench.target import parse_target
+    from synthetic_models import gpu
+
+    card = gpu(gpu_name)
+    found = advice(
+        _architecture(model),
+        card,
+        engine(engine_name),
+        batch=batch,
+        context=context,
+        target=parse_target(target_name or f"virtual+sim:{card.name}"),
+        seconds=seconds,
+    )
+    if as_json:
+        _emit(found)
+        return
+    low, high = found["interval"]
+    click.echo(
+        f"{found['verdict']}: overlap changes {model} on {card.name} (batch {batch}, context {context}) by "
+        f"{-100 * found['gain']:+.1f} % a step ({-100 * high:+.1f} to {-100 * low:+.1f})"
+    )
+    for name, ms in found["step_ms"].items():
+        click.echo(f"  {name:<26} {ms:8.2f} ms a step")
+    click.echo(f"  {'GPU work':<26} {found['gpu_step_ms']:8.2f} ms a step (modelled)")
+    click.echo(f"deciding cost: {found['deciding_cost']}")
+    click.echo(f"flag: {found['flag'] or 'none; the default (overlap on) stands'}")
+    click.echo(f"target: {found['target']}: {found['target_says']}")
+
+
+@main.command(epilog=_example("microbench plot microbench-results/20261201-120000"))
+@click.argument("folder", type=click.Path(path_type=Path))
+@json_option
+def plot(folder: Path, as_json: bool) -> None:
+    """Draw the figures of a results folder again."""
+    from microbench.records import read_results
+    from plots import draw_all
+
+    frame, manifest = read_results(folder)
+    drawn = draw_all(frame, manifest, folder)
+    _emit({"figures": [str(p) for p in drawn]}) if as_json else click.echo("\n".join(str(p) for p in drawn))
+
+
+@main.command(epilog=_example("microbench thresholds microbench-results/20261201-120000"))
+@click.argument("folder", type=click.Path(path_type=Path))
+@json_option
+def thresholds(folder: Path, as_json: bool) -> None:
+    """From which model size and GPU step time overlap pays, by batch, and the engine flag that follows."""
+    from microbench.records import read_results
+    from microbench.report import frame_thresholds
+
+    frame, manifest = read_results(folder)
+    document = frame_thresholds(frame, manifest)
+    if as_json:
+        _emit(document)
+        return
+    for target in dict.fromkeys(e["target"] for e in document["entries"]):
+        entries = [e for e in document["entries"] if e["target"] == target]
+        _table(
+            f"Where overlap pays: {target}, {entries[0]['engine']}, {entries[0]['scheduler']}",
+            ("batch", "launch", "us", "pays above", "and surely from", "GPU step ms", "models that lose"),
+            (
+                (
+                    str(e["batch"]),
+                    e["launch_mode"],
+                    f"{e['launch_us']:g}",
+                    _size(e["model_parameters"]["above"], e["state"]),
+                    _size(e["model_parameters"]["at_most"], e["state"]),
+                    _span(e["gpu_step_ms"]),
+                    ", ".join(r["model"] for r in e["rungs"] if r["verdict"] == "loses") or "none",
+                )
+                for e in entries
+            ),
+        )
+
+
+def _size(parameters: float | None, state: str) -> str:
+    return state.replace("_", " ") if parameters is None else f"{parameters / 1e9:.2f}B"
+
+
+def _span(bracket: dict[str, float | None]) -> str:
+    low, high = bracket["above"], bracket["at_most"]
+    return f"{'-' if low is None else f'{low:.2f}'} to {'-' if high is None else f'{high:.2f}'}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Interleaved measurement: what is compared runs in turn in one process, and pairs are compared, not absolutes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from microbench.case import Case, Instance, instances
+from microbench.engines.prices import HostProfile
+from microbench.stats import Ratio, Verdict, median, narrow_enough, paired_ratio, verdict
+from microbench.trace import Window
+
+MODEL_ERROR = 0.06
+"""Half-width of the interval put around a ratio that the virtual host computed: the 90th percentile of its error of
+on/off ratios against the real host (docs/validation.md)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How long to sample: until every ratio is narrow enough, or the time or the rounds are used up.
+
+    Each round runs every scheduler once, for `steps` measured steps after `warm`; the order turns round each time.
+    """
+
+    seconds: float = 10.0
+    steps: int = 12
+    warm: int = 3
+    max_rounds: int = 40
+    half_width: float = 0.01
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The blocks of each scheduler, in the order they ran; block i of each belongs to the same round."""
+
+    blocks: Mapping[str, Sequence[Window]]
+    exact: bool
+
+    def step_ns(self, name: str) -> float:
+        """Median over the blocks of the mean step time."""
+        return median([b.step_ns for b in self.blocks[name]])
+
+    def busy_ns(self, name: str) -> float | None:
+        """Median GPU time a step, None where only the GPU knows."""
+        busy = [b.busy_ns for b in self.blocks[name] if b.busy_ns is not None]
+        return median(busy) if busy else None
+
+    def host_ns(self, name: str) -> dict[str, float]:
+        """Median over the blocks of each host segment's time a step."""
+        blocks = self.blocks[name]
+        return {segment: median([b.host_ns[segment] for b in blocks]) for segment in blocks[0].host_ns}
+
+    def ratio(self, base: str, other: str) -> Ratio:
+        """Step time of `other` over `base`. Computed steps get the virtual host's own error as interval."""
+        pair = paired_ratio([b.step_ns for b in self.blocks[base]], [b.step_ns for b in self.blocks[other]])
+        if not self.exact:
+            return pair
+        return Ratio(pair.value, pair.value * (1 - MODEL_ERROR), pair.value * (1 + MODEL_ERROR), pair.n)
+
+    def verdict(self, base: str, other: str) -> Verdict:
+        """Whether `other` pays against `base`."""
+        ratio = self.ratio(base, other)
+        return verdict(ratio.interval) if self.exact else verdict(ratio)
+
+
+def sample(
+    case: Case,
+    schedulers: Sequence[str],
+    *,
+    budget: Budget | None = None,
+    profile: HostProfile | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Sampled:
+    """Measure the schedulers interleaved; the first is the base whose ratios decide when to stop.
+
+    `progress` gets the share of the time budget used. KeyboardInterrupt after the first full round ends sampling
+    early and keeps what was measured; before it, it is raised.
+    """
+    budget = budget or Budget()
+    with instances(case, schedulers, profile) as opened:
+        if case.target.host == "virtual":
+            return _compute(opened, budget)
+        return _interleave(opened, budget, progress)
+
+
+def _compute(opened: Sequence[Instance], budget: Budget) -> Sampled:
+    """One block each is exact; it is long enough to average over a convoy's longer periods."""
+    return Sampled({i.name: [i.block(2 * budget.steps, warm=budget.warm)] for i in opened}, exact=True)
+
+
+def _interleave(opened: Sequence[Instance], budget: Budget, progress: Callable[[float], None]) -> Sampled:
+    blocks: dict[str, list[Window]] = {instance.name: [] for instance in opened}
+    base = opened[0].name
+    sampled = Sampled(blocks, exact=False)
+    for instance in opened:
+        instance.block(2, warm=budget.warm)
+    start = time.monotonic()
+    for done in range(budget.max_rounds):
+        order = opened if done % 2 == 0 else opened[::-1]
+        round_: dict[str, Window] = {}
+        try:
+            for instance in order:
+                round_[instance.name] = instance.block(budget.steps, warm=budget.warm)
+        except KeyboardInterrupt:
+            if not blocks[base]:
+                raise
+            break
+        for name, window in round_.items():
+            blocks[name].append(window)
+        used = (time.monotonic() - start) / budget.seconds
+        progress(min(used, 1.0))
+        if used >= 1:
+            break
+        others = [i.name for i in opened[1:]]
+        if others and all(narrow_enough(sampled.ratio(base, o), half_width=budget.half_width) for o in others):
+            break
+    return sampled
