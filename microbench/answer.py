@@ -160,8 +160,8 @@ def verdict_words(answer: Answer) -> list[str]:
         cost = deciding_cost(gains)
         if cost != "none":
             sentences.append(
-                f"Why, for {small} at batch {answer.explained_batch} (computed): {cost} decide; overlap changes the step "
-                f"by {_change(1 - gains['nothing'])}, and without them by {_change(1 - gains[cost])}."
+                f"Why, for {small} at batch {answer.explained_batch} (computed): {cost} decide; overlap changes "
+                f"the step by {_change(1 - gains['nothing'])}, and without them by {_change(1 - gains[cost])}."
             )
     if answer.partial:
         sentences.append("Interrupted: this is what was measured until then.")
@@ -180,7 +180,8 @@ def _model_sentence(answer: Answer, model: str) -> str:
     names = {"loses": "overlap loses at", "pays": "pays at", "equal": "is equal at", "inconclusive": "is undecided at"}
     parts = [f"{names[v]} {', '.join(groups[v])}" for v in order if v in groups]
     text = "; ".join(parts)
-    return f"{model}: {text if text.startswith('overlap') else 'overlap ' + text}. (Change of the step time, 95 % interval.)"
+    start = "" if text.startswith("overlap") else "overlap "
+    return f"{model}: {start}{text}. (Change of the step time, 95 % interval.)"
 
 
 def _launch_sentences(answer: Answer) -> list[str]:
@@ -193,14 +194,14 @@ def _launch_sentences(answer: Answer) -> list[str]:
         batch, gpu_ms = rows[0]["batch"], rows[0]["gpu_step_ms"]
         if losing:
             sentences.append(
-                f"{model.name} at batch {batch} (GPU step {gpu_ms:.1f} ms, computed): overlap stops paying once a launch "
-                f"costs {min(losing):g} us on the host (this engine profile: "
+                f"{model.name} at batch {batch} (GPU step {gpu_ms:.1f} ms, computed): overlap stops paying once a "
+                f"launch costs {min(losing):g} us on the host (this engine profile: "
                 f"{answer.question.engine.launch.total_ns / 1e3:g} us)."
             )
         else:
             sentences.append(
-                f"{model.name} at batch {batch} (GPU step {gpu_ms:.1f} ms, computed): overlap pays up to a launch cost of "
-                f"{max(r['launch_us'] for r in rows):g} us, the most tried."
+                f"{model.name} at batch {batch} (GPU step {gpu_ms:.1f} ms, computed): overlap pays up to a launch "
+                f"cost of {max(r['launch_us'] for r in rows):g} us, the most tried."
             )
     return sentences
 

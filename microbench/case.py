@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from microbench.devices.spec import SAMPLE_NS, LaunchCost, StepSpec, even_kernels
 from microbench.engines import EngineProfile, Workload, real_work
 from microbench.engines.priced import PricedWork
 from microbench.engines.prices import HostProfile, shipped_profile
+from microbench.hosts.virtual import VirtualHost
 from microbench.protocols import EngineWork
 from microbench.schedulers import Run, overlaps, scheduler
 from microbench.target import Target, open_target
@@ -72,26 +73,28 @@ def what_if_spec(
 
 
 class Instance:
-    """One engine under one scheduler, kept between blocks so that its requests go on growing."""
+    """One engine under one scheduler, kept between blocks."""
 
     def __init__(self, case: Case, name: str, profile: HostProfile) -> None:
         self.name, self._function = scheduler(name)
-        self.host, self.device = open_target(
-            case.target, profile=profile, switch_interval_s=case.switch_interval_s
-        )
+        self.host, self.device = open_target(case.target, profile=profile, switch_interval_s=case.switch_interval_s)
         self.model = self.device.model(case.spec)
         overlap = overlaps(self.name)
         self.work: EngineWork
-        if case.target.host == "virtual":
-            self.work = PricedWork(self.host, profile.prices[case.engine.name], case.workload, overlap=overlap)
+        if isinstance(self.host, VirtualHost):
+            self.work = PricedWork(self.host, profile, case.engine.name, case.workload, overlap=overlap)
         else:
             self.work = real_work(case.engine, case.workload, overlap=overlap, device=self.device.tensor_device)
 
     def block(self, steps: int, *, warm: int) -> Window:
-        """Run `warm` + `steps` + 1 steps and measure the middle ones."""
-        trace = Trace(self.host.now_ns)
+        """Run `warm` + `steps` + 1 steps and measure the middle ones; each block starts from the same requests."""
+        self.work.rewind()
+        trace, before = Trace(self.host.now_ns), self.device.busy_ns()
         self._function(Run(self.host, self.device, self.model, self.work, trace), warm + steps + 1)
-        return trace.window(warm)
+        after, window = self.device.busy_ns(), trace.window(warm)
+        if before is None or after is None:
+            return window
+        return replace(window, busy_ns=(after - before) / len(trace.steps))
 
     def close(self) -> None:
         self.work.close()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +18,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class _Group(click.Group):
     """Turns the errors a user can cause into one line; exit code 2 for bad input, 1 for a run that failed."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            if type(error).__name__ == "NoArgsIsHelpError":  # newer click: bare `microbench` shows the help
+                raise
+            click.echo(f"microbench: {error.format_message()}", err=True)
+            raise click.exceptions.Exit(2) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         from microbench.errors import Unavailable
@@ -46,8 +53,9 @@ def _number(low: float, high: float, unit: str) -> Callable[[click.Context, clic
     """A click callback that refuses NaN, infinities and figures out of range."""
 
     def check(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
-        if value is not None and not (math.isfinite(value) and low <= value <= high):
-            raise click.BadParameter(f"{value:g} is not between {low:g} and {high:g} {unit}".rstrip())
+        if value is not None and not low <= value <= high:  # also refuses NaN
+            shown = str(value) if len(str(value)) <= 20 else f"a number of {len(str(value))} digits"
+            raise click.BadParameter(f"{shown} is not between {low:g} and {high:g} {unit}".rstrip())
         return value
 
     return check
@@ -131,7 +139,7 @@ def run(
     from microbench.engines import engine
     from microbench.records import check_writable
     from microbench.report import write_answer
-    from microbench.target import default_target, parse_target
+    from microbench.target import default_target, open_target, parse_target
     from synthetic_models import ARCHITECTURES, architecture, gpu
 
     if models and len(models) != 2:
@@ -141,6 +149,10 @@ def run(
     family = [a for name, a in ARCHITECTURES.items() if name.startswith("qwen2.5")]
     ladder = sorted({*family, *pair}, key=lambda a: a.parameters)
     target = parse_target(target_name) if target_name else default_target(card.name)
+    _same_gpu(target, card)
+    if pair[0] == pair[1]:
+        raise UsageError(f"--model names {pair[0].name} twice; give a small and a large model")
+    open_target(target)
     folder = out or Path("microbench-results") / datetime.now().strftime("%Y%m%d-%H%M%S")
     check_writable(folder)
     click.echo(f"target: {target}: {target.says}", err=True)
@@ -168,6 +180,23 @@ def run(
     for sentence in verdict_words(answer):
         click.echo(sentence)
     click.echo(f"results: {folder}")
+
+
+def _same_gpu(target: Any, card: Any) -> None:
+    if target.gpu is not None and target.gpu != card:
+        raise UsageError(f"--gpu {card.name}, but target {target} models {target.gpu.name}; give the same GPU in both")
+
+
+def _run_results(folder: Path) -> Any:
+    """The table and manifest of a folder that `microbench run` wrote, with at least one row."""
+    from microbench.records import BadResults, read_results
+
+    frame, manifest = read_results(folder)
+    if manifest.get("kind") != "run":
+        raise BadResults(f"{folder}: not the results of `microbench run`; give a folder that it wrote")
+    if frame.empty:
+        raise BadResults(f"{folder}: the run was interrupted before anything was measured; run it again")
+    return frame, manifest
 
 
 def _answer_rows(answer: Any) -> Iterable[Sequence[str]]:
@@ -201,7 +230,9 @@ def _architecture(name: str) -> Any:
 )
 @click.option("--target", "target_name", default="real+sim:a100-80g", show_default=True)
 @click.option("--scheduler", "scheduler_names", default="run_to_completion,overlap_thread:attribute", show_default=True)
-@click.option("--gpu-ms", type=float, required=True, callback=_number(0.001, 10_000, "ms"), help="GPU time of a forward.")
+@click.option(
+    "--gpu-ms", type=float, required=True, callback=_number(0.001, 10_000, "ms"), help="GPU time of a forward."
+)
 @click.option("--requests", type=int, required=True, callback=_number(1, 8192, "requests"), help="Decode batch.")
 @click.option("--launches", type=int, default=288, show_default=True, callback=_number(1, 100_000, ""))
 @click.option("--launch-gil-us", type=float, callback=_number(0, 100_000, "us"), help="With the GIL. [engine's]")
@@ -211,7 +242,7 @@ def _architecture(name: str) -> Any:
 @click.option("--switch-interval", type=float, callback=_number(1e-6, 10, "s"), help="Of the GIL. [Python's, 0.005]")
 @click.option("--engine", "engine_name", default="sglang-0.4.0.post1", show_default=True)
 @click.option("--max-prompt", type=int, default=4096, show_default=True, callback=_number(1, 1_000_000, "tokens"))
-@click.option("--generated", type=int, default=16, show_default=True, callback=_number(1, 1_000_000, "tokens"))
+@click.option("--generated", type=int, default=40, show_default=True, callback=_number(1, 1_000_000, "tokens"))
 @click.option("--stream", type=click.IntRange(0, 1), default=1, show_default=True, help="1: requests stream tokens.")
 @click.option("--rounds", type=int, default=4, show_default=True, callback=_number(1, 1000, ""), help="Of 15 steps.")
 @json_option
@@ -282,7 +313,9 @@ def step(
             }
         )
     if as_json:
-        _emit({"target": str(target), "engine": profile.name, "requests": requests, "gpu_ms": gpu_ms, "results": results})
+        _emit(
+            {"target": str(target), "engine": profile.name, "requests": requests, "gpu_ms": gpu_ms, "results": results}
+        )
         return
     _table(
         f"One step: {target} ({target.says}); {profile.name}, {requests} requests; ms a step",
@@ -394,13 +427,15 @@ def advise(
     from synthetic_models import gpu
 
     card = gpu(gpu_name)
+    target = parse_target(target_name or f"virtual+sim:{card.name}")
+    _same_gpu(target, card)
     found = advice(
         _architecture(model),
         card,
         engine(engine_name),
         batch=batch,
         context=context,
-        target=parse_target(target_name or f"virtual+sim:{card.name}"),
+        target=target,
         seconds=seconds,
     )
     if as_json:
@@ -424,10 +459,9 @@ def advise(
 @json_option
 def plot(folder: Path, as_json: bool) -> None:
     """Draw the figures of a results folder again."""
-    from microbench.records import read_results
     from plots import draw_all
 
-    frame, manifest = read_results(folder)
+    frame, manifest = _run_results(folder)
     drawn = draw_all(frame, manifest, folder)
     _emit({"figures": [str(p) for p in drawn]}) if as_json else click.echo("\n".join(str(p) for p in drawn))
 
@@ -437,10 +471,9 @@ def plot(folder: Path, as_json: bool) -> None:
 @json_option
 def thresholds(folder: Path, as_json: bool) -> None:
     """From which model size and GPU step time overlap pays, by batch, and the engine flag that follows."""
-    from microbench.records import read_results
     from microbench.report import frame_thresholds
 
-    frame, manifest = read_results(folder)
+    frame, manifest = _run_results(folder)
     document = frame_thresholds(frame, manifest)
     if as_json:
         _emit(document)

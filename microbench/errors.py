@@ -1,11 +1,11 @@
 """Errors that reach a user. Each message is one line: what is wrong, where, and what to do.
 
-    MicrobenchError
-        UsageError          bad input; the command exits with 2
-        Unavailable         a target that this machine can't open; the command exits with 2
-        WaitTimedOut        a blocking wait took too long
-        Deadlock            on the virtual host: nobody can go on
-        Aborted             this task was ended because another one failed
+MicrobenchError
+    UsageError          bad input; the command exits with 2
+    Unavailable         a target that this machine can't open; the command exits with 2
+    WaitTimedOut        a blocking wait took too long
+    Deadlock            on the virtual host: nobody can go on
+    Aborted             this task was ended because another one failed
 """
 
 from __future__ import annotations

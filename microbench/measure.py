@@ -15,6 +15,8 @@ MODEL_ERROR = 0.06
 """Half-width of the interval put around a ratio that the virtual host computed: the 90th percentile of its error of
 on/off ratios against the real host (docs/validation.md)."""
 
+COMPUTED_BLOCKS = 3
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -85,8 +87,10 @@ def sample(
 
 
 def _compute(opened: Sequence[Instance], budget: Budget) -> Sampled:
-    """One block each is exact; it is long enough to average over a convoy's longer periods."""
-    return Sampled({i.name: [i.block(2 * budget.steps, warm=budget.warm)] for i in opened}, exact=True)
+    """A few blocks each: wake-up times are drawn, so a convoy takes another course in every one."""
+    return Sampled(
+        {i.name: [i.block(budget.steps, warm=budget.warm) for _ in range(COMPUTED_BLOCKS)] for i in opened}, exact=True
+    )
 
 
 def _interleave(opened: Sequence[Instance], budget: Budget, progress: Callable[[float], None]) -> Sampled:

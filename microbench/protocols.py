@@ -69,7 +69,7 @@ class Host(Protocol):
         ...
 
 
-class Stream(Protocol):
+class StreamLike(Protocol):
     """An in-order queue of device work, named as `torch.cuda.Stream`."""
 
     def synchronize(self) -> None: ...
@@ -81,7 +81,7 @@ class Stream(Protocol):
     def wait_event(self, event: Any) -> None: ...
 
 
-class Event(Protocol):
+class EventLike(Protocol):
     """A point in a stream, named as `torch.cuda.Event`."""
 
     def record(self, stream: Any = None) -> None: ...
@@ -131,11 +131,11 @@ class Device(Protocol):
     name: str
     tensor_device: str
 
-    def Stream(self, *, priority: int = 0) -> Stream: ...
+    def Stream(self, *, priority: int = 0) -> StreamLike: ...
 
-    def Event(self, *, enable_timing: bool = False, blocking: bool = False) -> Event: ...
+    def Event(self, *, enable_timing: bool = False, blocking: bool = False) -> EventLike: ...
 
-    def current_stream(self) -> Stream: ...
+    def current_stream(self) -> StreamLike: ...
 
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
         """Make `stream` current for this task."""
@@ -162,39 +162,46 @@ class Device(Protocol):
 
 
 class EngineWork(Protocol):
-    """What one engine version does on the host each step. Twins: `engines.requests`, `engines.priced`."""
+    """What one engine version does on the host each step. Twins: `engines.requests`, `engines.priced`.
+
+    Batches are the work's own: what `schedule` returned is what the other methods take (a `Batch`).
+    """
 
     overlap: bool
 
-    def schedule(self) -> Batch | None:
+    def rewind(self) -> None:
+        """Back to the lengths the requests had at first."""
+        ...
+
+    def schedule(self) -> Any | None:
         """Drop finished requests, allocate, build the next decode batch; None when no request is left."""
         ...
 
-    def outputs(self, batch: Batch, ids: Any) -> None:
+    def outputs(self, batch: Any, ids: Any) -> None:
         """Make `ids` (device token ids, or future ids) the input of the batch after `batch`."""
         ...
 
-    def futures(self, batch: Batch) -> Any:
+    def futures(self, batch: Any) -> Any:
         """Placeholder ids (negative) for the tokens `batch` will produce."""
         ...
 
-    def snapshot(self, batch: Batch) -> Batch:
+    def snapshot(self, batch: Any) -> Any:
         """What processing the result will need, safe from the next `schedule`."""
         ...
 
-    def resolve(self, batch: Batch) -> None:
+    def resolve(self, batch: Any) -> None:
         """Replace the placeholders in `batch` by the tokens they stand for (on the device)."""
         ...
 
-    def publish(self, batch: Batch, ids: Any) -> None:
+    def publish(self, batch: Any, ids: Any) -> None:
         """Store the sampled `ids` where `resolve` of the next batch finds them."""
         ...
 
-    def process(self, batch: Batch, tokens: Sequence[int]) -> None:
+    def process(self, batch: Any, tokens: Sequence[int]) -> None:
         """Append the tokens, check which requests finish, free what they held."""
         ...
 
-    def stream(self, batch: Batch) -> None:
+    def stream(self, batch: Any) -> None:
         """Build, serialise and send the outputs to the detokenizer."""
         ...
 

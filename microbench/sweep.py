@@ -37,9 +37,7 @@ def fitting_points(models: Sequence[Architecture], batches: Sequence[int], gpu: 
 
 def point_case(point: Point, target: Target, engine: EngineProfile, gpu: Gpu) -> Case:
     """The decode step of `point` with the founding benchmark's requests in mid-run."""
-    spec = model_spec(
-        point.architecture, gpu, engine, batch=point.batch, context=CONTEXT, launch=point.launch
-    )
+    spec = model_spec(point.architecture, gpu, engine, batch=point.batch, context=CONTEXT, launch=point.launch)
     workload = Workload(requests=point.batch, max_prompt=2 * MEAN_PROMPT, generated=GENERATED)
     return Case(target=target, engine=engine, spec=spec, workload=workload)
 

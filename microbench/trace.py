@@ -20,7 +20,6 @@ class Trace:
     now_ns: Callable[[], int]
     laps: list[tuple[str, str, int, int]] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
-    busy: list[int | None] = field(default_factory=list)
 
     def track(self, task: str) -> Callable[[str, int], int]:
         """A `lap(segment, start_ns) -> end_ns` for one task."""
@@ -33,10 +32,9 @@ class Trace:
 
         return lap
 
-    def step_done(self, end_ns: int, busy_ns: int | None = None) -> None:
-        """One more step's result was processed and streamed; `busy_ns` is the device's running total."""
+    def step_done(self, end_ns: int) -> None:
+        """One more step's result was processed and streamed."""
         self.steps.append(end_ns)
-        self.busy.append(busy_ns)
 
     def window(self, warm: int) -> Window:
         """Means over the steps after the first `warm` (they fill caches and the pipeline) and before the last.
@@ -52,11 +50,9 @@ class Trace:
         for _, segment, a, b in self.laps:
             if start < b <= end:
                 host[segment] += b - a
-        first, last = self.busy[max(warm, 1) - 1], self.busy[-2]
         return Window(
             steps=n,
             step_ns=(end - start) / n,
-            busy_ns=None if first is None or last is None else (last - first) / n,
             host_ns={s: host[s] / n for s in SEGMENTS},
             step_samples_ns=tuple(b - a for a, b in pairwise(ends)),
         )
@@ -64,10 +60,13 @@ class Trace:
 
 @dataclass(frozen=True)
 class Window:
-    """Means per step over `steps` steps, in ns; `host_ns` by segment, waits included in `wait` only."""
+    """Means per step over `steps` steps, in ns.
+
+    host_ns: by segment, waiting for the GIL included. busy_ns: GPU time a step; None where only the GPU knows.
+    """
 
     steps: int
     step_ns: float
-    busy_ns: float | None
     host_ns: dict[str, float]
     step_samples_ns: tuple[int, ...]
+    busy_ns: float | None = None

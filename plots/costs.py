@@ -20,7 +20,9 @@ def draw(frame: pd.DataFrame, manifest: Mapping[str, Any]) -> Figure:
     rows = frame[(frame["part"] == "measured") & (frame["scheduler"] == base)].sort_values(
         ["batch", "parameters"], ascending=False
     )
-    figure.suptitle(f"What one decode step costs ({manifest['engine']}, {manifest['gpu']})", fontsize=11, x=0.01, ha="left")
+    figure.suptitle(
+        f"What one decode step costs ({manifest['engine']}, {manifest['gpu']})", fontsize=11, x=0.01, ha="left"
+    )
     _work(left, rows, base)
     _removed(right, manifest)
     footer(figure, manifest)
@@ -28,7 +30,9 @@ def draw(frame: pd.DataFrame, manifest: Mapping[str, Any]) -> Figure:
 
 
 def _work(axes: Axes, rows: pd.DataFrame, base: str) -> None:
-    names = [f"{r['model'].removeprefix('qwen2.5-')}, batch {r['batch']:g} ({r['launch_mode']})" for _, r in rows.iterrows()]
+    names = [
+        f"{r['model'].removeprefix('qwen2.5-')}, batch {r['batch']:g} ({r['launch_mode']})" for _, r in rows.iterrows()
+    ]
     start = [0.0] * len(rows)
     for segment, colour in SEGMENT_COLOURS.items():
         width = rows[f"{segment}_ms"].tolist()
@@ -57,5 +61,7 @@ def _removed(axes: Axes, manifest: Mapping[str, Any]) -> None:
     labels = ["as it is", *(f"without {c}" for c in costs[1:])]
     axes.set_yticks([len(costs) - 1 - j for j in range(len(costs))], labels, fontsize=8)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:+.0f} %")
-    axes.set_xlabel(f"change of the step by overlap, batch {manifest['explained_batch']}\n(computed; right of 0: loses)")
+    axes.set_xlabel(
+        f"change of the step by overlap, batch {manifest['explained_batch']}\n(computed; right of 0: loses)"
+    )
     axes.legend(frameon=False, fontsize=7.5, loc="best")

@@ -48,8 +48,13 @@ def draw(frame: pd.DataFrame, manifest: Mapping[str, Any]) -> Figure:
         if at:
             right.axvline(at, color=GREY, linewidth=1, linestyle=":")
             right.annotate(
-                f"profile: {at:g} us", (at, 1), xycoords=("data", "axes fraction"), fontsize=7.5, color=GREY,
-                xytext=(3, -9), textcoords="offset points",
+                f"profile: {at:g} us",
+                (at, 1),
+                xycoords=("data", "axes fraction"),
+                fontsize=7.5,
+                color=GREY,
+                xytext=(3, -9),
+                textcoords="offset points",
             )
         right.legend(frameon=False, fontsize=8, loc="lower right")
     _mark_legend(left)
@@ -86,7 +91,11 @@ def _graph_border(axes: Axes, rows: pd.DataFrame) -> None:
     if len(graph) and (rows["launch_mode"] == "eager").any():
         axes.axvspan(graph.max() * 1.02, rows["batch"].max() * 1.08, color="#f3f3f3", zorder=0)
         axes.annotate(
-            "CUDA graph", (graph.max() * 0.96, 0.01), xycoords=("data", "axes fraction"), ha="right", fontsize=7.5,
+            "CUDA graph",
+            (graph.max() * 0.96, 0.01),
+            xycoords=("data", "axes fraction"),
+            ha="right",
+            fontsize=7.5,
             color=GREY,
         )
         axes.annotate(

@@ -87,7 +87,12 @@ def our_ms(design: Design, host: str, requests: int, gpu_ms: float) -> dict[str,
 
 
 def cells(
-    programs: Path, wheels: Path, *, repeats: int = 2, requests: Sequence[int] = REQUESTS, gpu_ms: Sequence[float] = GPU_MS
+    programs: Path,
+    wheels: Path,
+    *,
+    repeats: int = 2,
+    requests: Sequence[int] = REQUESTS,
+    gpu_ms: Sequence[float] = GPU_MS,
 ) -> Iterator[Cell]:
     """Every cell, engine and ours in turn, the median of the repeats."""
     for design in DESIGNS:

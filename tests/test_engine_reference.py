@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ PROGRAMS, WHEELS = os.environ.get("OVERLAP_ENGINE_PROGRAMS"), os.environ.get("OV
 
 
 def load_script():
-    spec = importlib.util.spec_from_file_location("compare_with_engine", Path(__file__).parent / "compare_with_engine.py")
-    module = importlib.util.module_from_spec(spec)
+    spec = importlib.util.spec_from_file_location(
+        "compare_with_engine", Path(__file__).parent / "compare_with_engine.py"
+    )
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 

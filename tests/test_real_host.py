@@ -207,7 +207,7 @@ def test_a_time_out_in_a_thread_is_told_although_the_main_task_ended_before_that
 
 def test_a_thread_that_does_not_end_is_named() -> None:
     host, release = RealHost(timeout_s=0.1), threading.Event()
-    with pytest.raises(WaitTimedOut, match=r"thread 'main' waited longer than 0\.1 s for the end of thread 'stuck'"):
+    with pytest.raises(WaitTimedOut, match=r"thread 'main' waited longer than 1\.2 s for the end of thread 'stuck'"):
         host.run({"main": lambda: None, "stuck": lambda: release.wait(10)})
     release.set()
 

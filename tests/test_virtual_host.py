@@ -399,7 +399,7 @@ def test_a_launch_that_fails_in_the_forward_thread_ends_the_scheduler_with_its_e
     cost = LaunchCost(gil_ns=15 * US, free_ns=10 * US)
     spec = StepSpec(forward_ns=(20 * US,) * 288, sample_ns=(20 * US,) * 10, launch=cost, sample_launch=cost)
     workload = Workload(requests=500, max_prompt=4096, generated=16, stream=True)
-    work = PricedWork(host, shipped_profile().prices["sglang-0.4.0.post1"], workload, overlap=True)
+    work = PricedWork(host, shipped_profile(), "sglang-0.4.0.post1", workload, overlap=True)
     model, steps = device.model(spec), iter(range(1, 100))
     launch_sampling = model.sample
 

@@ -39,7 +39,9 @@ def all_costs(target: Target, engine: EngineProfile) -> Iterator[Cost]:
         yield marked(event_wait(host, device, mode))
     for nbytes in SIZES_BYTES:
         for pinned in (True, False):
-            for cost in copy_done(host, device, nbytes, pinned=pinned, values=device_bytes(device.tensor_device, nbytes)):
+            for cost in copy_done(
+                host, device, nbytes, pinned=pinned, values=device_bytes(device.tensor_device, nbytes)
+            ):
                 yield marked(cost)
     eager = what_if_spec(engine, gpu_ns=1_000_000, launches=100, launch=engine.launch)
     yield marked(launch(host, device, eager))

@@ -26,9 +26,7 @@ def _each(call: Callable[[], object], *, times: int, samples: int) -> tuple[int,
 
 def clock_read() -> Cost:
     """One read of the host's clock."""
-    return Cost(
-        group="noise floor", variant="clock read", samples_ns=_each(time.monotonic_ns, times=1000, samples=50)
-    )
+    return Cost(group="noise floor", variant="clock read", samples_ns=_each(time.monotonic_ns, times=1000, samples=50))
 
 
 def queue_operation() -> Cost:
@@ -70,7 +68,7 @@ def harness(*, steps: int = 2000) -> Cost:
             at = time.monotonic_ns()
             for segment in (*SEGMENTS, "wait", "launch"):
                 at = lap(segment, at)
-            trace.step_done(at, 0)
+            trace.step_done(at)
         samples.append((time.perf_counter_ns() - start) // (steps // 20))
     return Cost(group="noise floor", variant="recording one step", samples_ns=tuple(samples))
 

@@ -48,7 +48,8 @@ def _event() -> _Pair:
 
 
 def _condition() -> _Pair:
-    condition, items = threading.Condition(), []  # type: ignore[var-annotated]
+    condition = threading.Condition()
+    items: list[int] = []
 
     def send(stamp: int) -> None:
         with condition:
@@ -59,7 +60,7 @@ def _condition() -> _Pair:
         with condition:
             if not condition.wait_for(lambda: items, TIMEOUT_S):
                 return None
-            return int(items.pop())
+            return items.pop()
 
     return send, receive
 
@@ -111,8 +112,14 @@ def handoff(primitive: str, *, hand_overs: int = 300, pause_s: float = 200e-6) -
 
     Raises WaitTimedOut naming the thread when a signal doesn't arrive.
     """
+    return _hand_over(primitive, hand_overs, pause_s)[0]
+
+
+def _hand_over(primitive: str, hand_overs: int, pause_s: float) -> tuple[Cost, list[int]]:
+    """The cost, and how long each send kept the sender."""
     send, receive = PRIMITIVES[primitive]()
     samples: list[int] = []
+    sending: list[int] = []
     taken = threading.Semaphore(0)
     clock = time.monotonic_ns
 
@@ -129,18 +136,21 @@ def handoff(primitive: str, *, hand_overs: int = 300, pause_s: float = 200e-6) -
     thread.start()
     for _ in range(hand_overs):
         time.sleep(pause_s)  # long enough that the receiver waits again
-        send(clock())
+        stamp = clock()
+        send(stamp)
+        sending.append(clock() - stamp)
         if not taken.acquire(timeout=TIMEOUT_S):
             raise WaitTimedOut("sender", f"a hand-off through {primitive}", TIMEOUT_S)
     thread.join(TIMEOUT_S)
     interval = sys.getswitchinterval()
     stalled = sum(s > interval * 1e9 / 2 for s in samples) / len(samples)
-    return Cost(
+    cost = Cost(
         group="thread hand-off",
         variant=f"{primitive}, idle",
         samples_ns=tuple(samples),
         facts={"stalled_share": stalled, "switch_interval_s": interval},
     )
+    return cost, sending
 
 
 def handoff_busy(primitive: str, *, hand_overs: int = 60) -> Cost:
@@ -150,6 +160,12 @@ def handoff_busy(primitive: str, *, hand_overs: int = 60) -> Cost:
     return Cost(group=cost.group, variant=f"{primitive}, busy", samples_ns=cost.samples_ns, facts=cost.facts)
 
 
-def wake_ns(*, hand_overs: int = 300) -> int:
-    """Median time a woken thread needs to run again on this host, through the barest primitive."""
-    return round(median(handoff("lock baton", hand_overs=hand_overs).samples_ns))
+def wake_ns(*, hand_overs: int = 400) -> tuple[int, ...]:
+    """Ten quantiles (5 %, 15 %, ... 95 %) of the time a woken thread needs to run again, through the barest primitive."""
+    ordered = sorted(handoff("lock baton", hand_overs=hand_overs).samples_ns)
+    return tuple(ordered[int(len(ordered) * (i + 0.5) / 10)] for i in range(10))
+
+
+def signal_ns(*, hand_overs: int = 300) -> int:
+    """Median time that waking a waiting thread keeps the one who signals, through the barest primitive."""
+    return round(median(_hand_over("lock baton", hand_overs, 200e-6)[1]))

@@ -47,6 +47,4 @@ def launch(host: Host, device: Device, spec: StepSpec, *, steps: int = 20) -> Co
 
     host.run({"launcher": measure})
     variant = f"graph replay of {len(spec.forward_ns)} kernels" if spec.graph else "eager, one of many"
-    return Cost(
-        group="kernel launch", variant=variant, samples_ns=tuple(samples), facts={"launches": float(launches)}
-    )
+    return Cost(group="kernel launch", variant=variant, samples_ns=tuple(samples), facts={"launches": float(launches)})

@@ -74,6 +74,8 @@ class SimEvent:
         """Milliseconds from this event to `end_event`; both need timing, as in torch."""
         if not (self.enable_timing and end_event.enable_timing and self.recorded and end_event.recorded):
             raise RuntimeError("elapsed_time needs two recorded events made with enable_timing=True")
+        if not (self.query() and end_event.query()):
+            raise RuntimeError("elapsed_time: an event has not been reached yet; synchronize with it first")
         return (end_event.at_ns - self.at_ns) / 1e6
 
 
@@ -142,6 +144,7 @@ class SimDevice:
         self.launch_latency_ns = launch_latency_ns
         self.copy_latency_ns, self.copy_bytes_per_s = copy_latency_ns, copy_bytes_per_s
         self.spin_waits, self.exclusive = spin_waits, exclusive
+        self._kernels_end_ns = 0
         self._streams: list[SimStream] = []
         self._default = self.Stream()
         self._current: ContextVar[SimStream] = ContextVar("current_stream", default=self._default)
@@ -181,14 +184,12 @@ class SimDevice:
     def launch(self, cost: LaunchCost, durations_ns: Sequence[int]) -> None:
         """Enqueue kernels one launch at a time on the current stream; each pays `cost` on the host first."""
         host, stream = self.host, self.current_stream()
-        period, pending, depth = cost.gil_ns + cost.free_ns, stream.pending, LAUNCH_QUEUE_DEPTH
+        period, pending = cost.gil_ns + cost.free_ns, stream.pending
         todo = iter(durations_ns)
         left = len(durations_ns)
         while left:
-            while len(pending) >= depth:
-                host.wait_until(pending[0], f"room in the launch queue of {stream.name!r}")
-                pending.popleft()
-            room = min(left, depth - len(pending))
+            self._make_room(stream)
+            room = min(left, LAUNCH_QUEUE_DEPTH - len(pending))
             left -= room
             for count, end_ns in host.repeat(cost.gil_ns, cost.free_ns, room):
                 for behind in range(count - 1, -1, -1):
@@ -201,20 +202,30 @@ class SimDevice:
         """Enqueue a captured graph: one host call, then the kernels back to back."""
         self.host.spend(cost.gil_ns, cost.free_ns)
         stream = self.current_stream()
+        self._make_room(stream)
         stream.pending.append(self._enqueue(stream, self.host.now_ns(), sum(durations_ns)))
 
     def to_host(self, values: Any, *, nbytes: int, pinned: bool = True) -> SimCopy:
         stream = self.current_stream()
         duration = self.copy_latency_ns + math.ceil(nbytes / self.copy_bytes_per_s * 1e9)
-        stream.end_ns = max(self.host.now_ns(), stream.end_ns) + duration
+        ready_ns = stream.end_ns = max(self.host.now_ns(), stream.end_ns) + duration
         if not pinned:
-            stream.synchronize()
-        return SimCopy(self, values, stream.end_ns)
+            self.host.wait_until(ready_ns, f"a pageable copy on {stream.name!r}")
+        return SimCopy(self, values, ready_ns)
+
+    def _make_room(self, stream: SimStream) -> None:
+        """Forget what has ended; block while the stream's launch queue is full."""
+        pending, now = stream.pending, self.host.now_ns()
+        while pending and pending[0] <= now:
+            pending.popleft()
+        while len(pending) >= LAUNCH_QUEUE_DEPTH:
+            self.host.wait_until(pending[0], f"room in the launch queue of {stream.name!r}")
+            pending.popleft()
 
     def _enqueue(self, stream: SimStream, at_ns: int, duration_ns: int) -> int:
         start = max(at_ns + self.launch_latency_ns, stream.end_ns)
         if self.exclusive:
-            start = max(start, *(other.end_ns for other in self._streams))
-        stream.end_ns = start + duration_ns
+            start = max(start, self._kernels_end_ns)
+        self._kernels_end_ns = stream.end_ns = start + duration_ns
         stream.busy_ns += duration_ns
         return stream.end_ns

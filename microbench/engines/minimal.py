@@ -22,6 +22,11 @@ class Request:
     def __len__(self) -> int:
         return len(self.prompt_ids) + len(self.output_ids)
 
+    def rewind(self, generated: int) -> None:
+        """Forget the tokens after the first `generated`."""
+        del self.output_ids[generated:]
+        self.done = False
+
     def finished(self) -> bool:
         return self.done
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from microbench.engines.prices import Price
+from microbench.engines.prices import HostProfile, Price
 from microbench.engines.workload import Workload
 from microbench.protocols import Batch, Host
 
@@ -16,21 +16,26 @@ class PricedBatch:
     """A batch of which only the size is known."""
 
     size: int
+    work: PricedWork
     input_ids: Any = None
     seq_lens: Any = None
 
     def next_ids(self) -> None:
-        return None
+        self.work._pay("answer")
 
 
 class PricedWork:
     """Charges each piece of one engine's step to the host."""
 
-    def __init__(self, host: Host, prices: Mapping[str, Price], workload: Workload, *, overlap: bool) -> None:
-        self.host, self.prices, self.workload, self.overlap = host, prices, workload, overlap
+    def __init__(self, host: Host, profile: HostProfile, engine: str, workload: Workload, *, overlap: bool) -> None:
+        self.host, self.workload, self.overlap = host, workload, overlap
+        self.prices: Mapping[str, Price] = profile.prices[engine]
         self.prompt_tokens = sum(workload.prompt_lengths())
-        self.output_tokens = workload.generated * workload.requests
-        self.batch = PricedBatch(workload.requests)
+        self.batch = PricedBatch(workload.requests, self)
+        self.rewind()
+
+    def rewind(self) -> None:
+        self.output_tokens = self.workload.generated * self.workload.requests
 
     def schedule(self) -> PricedBatch:
         self._pay("schedule")

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-PIECES = ("schedule", "futures", "resolve", "publish", "read", "process", "build", "serialise")
+PIECES = ("schedule", "futures", "resolve", "answer", "publish", "read", "process", "build", "serialise")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +43,16 @@ class Price:
 class HostProfile:
     """One machine as the virtual host sees it.
 
-    wake_ns: from a signal until the woken thread runs Python again. overshoot_ns: how late a timed wait ends.
+    wake_ns: from a signal until the woken thread runs Python again, as quantiles. signal_ns: what that costs the one who signals.
+    overshoot_ns: how late a timed wait ends.
     queue_ns: one queue operation without waiting. prices: by engine, then by piece.
     gil: False asks what a free-threaded interpreter with the same prices would do.
     """
 
     machine: str
     measured: str
-    wake_ns: int
+    wake_ns: tuple[int, ...]
+    signal_ns: int
     overshoot_ns: int
     queue_ns: int
     prices: Mapping[str, Mapping[str, Price]]
@@ -63,7 +65,7 @@ class HostProfile:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HostProfile:
         prices = {e: {piece: Price(**p) for piece, p in pieces.items()} for e, pieces in data["prices"].items()}
-        return cls(**{**data, "prices": prices})
+        return cls(**{**data, "wake_ns": tuple(data["wake_ns"]), "prices": prices})
 
 
 @cache

@@ -14,11 +14,16 @@ import numpy as np
 
 from microbench.engines import EngineProfile, Workload, real_work
 from microbench.engines.prices import PIECES, HostProfile, Price
+from microbench.hosts.real import RealHost
 
 POINTS = ((500, 4096, 16), (500, 1024, 16), (500, 4096, 512), (160, 4096, 64), (32, 2048, 16), (4, 2048, 64))
 """(requests, longest prompt, tokens already generated) of the workloads the prices are fitted to."""
 
-RELEASES = {"schedule": 3, "resolve": 4, "publish": 1, "futures": 1, "serialise": 1}
+WARM = 2
+LAUNCH_NS = 4_000_000
+"""Launching between schedule and result, so that prices are those of a step and not of a loop that fits a cache."""
+
+RELEASES = {"schedule": 3, "resolve": 4, "answer": 5, "publish": 1, "futures": 1, "serialise": 1}
 """How often a piece gives the GIL up: dispatched torch calls, and the socket's send."""
 
 
@@ -26,18 +31,22 @@ def measure_prices(
     engine: EngineProfile, *, points: Sequence[tuple[int, int, int]] = POINTS, rounds: int = 8
 ) -> dict[str, Price]:
     """Fitted prices of `engine`'s pieces, from `rounds` steps at each point on one thread."""
+    host = RealHost()
     rows: list[tuple[int, int, int]] = []
     measured: dict[str, list[float]] = {piece: [] for piece in PIECES}
     for requests, max_prompt, generated in points:
         workload = Workload(requests=requests, max_prompt=max_prompt, generated=generated)
-        samples = time_pieces(engine, workload, rounds)
+        samples = time_pieces(engine, workload, rounds, before_result=lambda: _launch(host, LAUNCH_NS))
         rows.append((requests, sum(workload.prompt_lengths()), requests * (generated + rounds // 2)))
         for piece in PIECES:
             measured[piece].append(median(samples[piece]) if samples[piece] else 0.0)
     return {piece: _fit(rows, measured[piece], RELEASES.get(piece, 0)) for piece in PIECES}
 
 
-def time_pieces(engine: EngineProfile, workload: Workload, rounds: int) -> dict[str, list[int]]:
+def time_pieces(
+    engine: EngineProfile, workload: Workload, rounds: int, *, before_result: Callable[[], None] = lambda: None
+) -> dict[str, list[int]]:
+    """ns of each piece of `rounds` steps on one thread; `before_result` runs where a scheduler launches or waits."""
     samples: dict[str, list[int]] = defaultdict(list)
     clock = time.monotonic_ns
     work = real_work(engine, workload, overlap=True)
@@ -51,33 +60,38 @@ def time_pieces(engine: EngineProfile, workload: Workload, rounds: int) -> dict[
 
     work.send = timed_send  # type: ignore[method-assign]
 
-    def timed(piece: str, call: Callable[[], Any]) -> Any:
+    def timed(piece: str, call: Callable[..., Any], *args: Any) -> Any:
         start = clock()
-        result = call()
+        result = call(*args)
         samples[piece].append(clock() - start)
         return result
 
     try:
-        for step in range(rounds + 2):
+        for step in range(rounds + WARM):
+            if step == WARM:
+                samples.clear()
             batch = timed("schedule", work.schedule)
-            futures = timed("futures", lambda batch=batch: work.futures(batch))
-            work.outputs(batch, futures)
+            work.outputs(batch, timed("futures", work.futures, batch))
             snapshot = work.snapshot(batch)
-            timed("resolve", lambda batch=batch: work.resolve(batch))
-            ids = batch.next_ids()
-            timed("publish", lambda batch=batch, ids=ids: work.publish(batch, ids))
+            timed("resolve", work.resolve, batch)
+            ids = timed("answer", batch.next_ids)
+            timed("publish", work.publish, batch, ids)
+            before_result()
             tokens = timed("read", ids.tolist)
-            timed("process", lambda batch=snapshot, tokens=tokens: work.process(batch, tokens))
+            timed("process", work.process, snapshot, tokens)
             sends.clear()
-            total = timed("build", lambda batch=snapshot: work.stream(batch))
-            del total
+            timed("build", work.stream, snapshot)
             samples["serialise"].append(sum(sends))
             samples["build"][-1] -= sum(sends)
-            if step == 1:  # two steps of warm-up
-                samples.clear()
     finally:
         work.close()
     return samples
+
+
+def _launch(host: RealHost, total_ns: int) -> None:
+    """Keep the core busy as launching does: Python with the GIL and small dispatched ops without it."""
+    for _ in host.repeat(15_000, 10_000, total_ns // 25_000):
+        pass
 
 
 def _fit(rows: Sequence[tuple[int, int, int]], ns: Sequence[float], releases: int) -> Price:
@@ -105,15 +119,16 @@ def _fit(rows: Sequence[tuple[int, int, int]], ns: Sequence[float], releases: in
 
 def measure_profile(engines: Sequence[EngineProfile], *, rounds: int = 8) -> HostProfile:
     """This machine's profile for the given engines."""
-    from microbench.costs.handoff import wake_ns
+    from microbench.costs.floor import overshoot_ns, queue_ns
+    from microbench.costs.handoff import signal_ns, wake_ns
     from microbench.environment import environment
-    from microbench.costs.floor import queue_ns, overshoot_ns
 
     facts = environment()
     return HostProfile(
         machine=f"{facts.get('cpu_model')}, {facts.get('logical_cores')} cores, Python {platform.python_version()}",
         measured=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         wake_ns=wake_ns(),
+        signal_ns=signal_ns(),
         overshoot_ns=overshoot_ns(),
         queue_ns=queue_ns(),
         prices={engine.name: measure_prices(engine, rounds=rounds) for engine in engines},

@@ -68,20 +68,29 @@ class RequestWork:
             for i, length in enumerate(lengths)
         ]
         n = len(self.all_requests)
-        width = workload.max_prompt + workload.generated + 4096
-        self.req_to_token = torch.zeros((n, width), dtype=torch.int32, device=device)
+        self.req_to_token = torch.zeros(
+            (n, workload.max_prompt + workload.generated + 4096), dtype=torch.int32, device=device
+        )
+        self.future_ids = torch.zeros(5 * n + 1, dtype=self.token_dtype, device=device)
+        self.future_limit = 3 * n
+        self.rewind()
+        self._open_socket()
+
+    def rewind(self) -> None:
+        """Back to the workload's lengths, so that every block of a measurement is the same work."""
+        workload, device = self.workload, self.device
+        n = len(self.all_requests)
+        for request in self.all_requests:
+            request.rewind(workload.generated)
         self.free_slots = torch.arange(1, n * 4096 + 1, dtype=torch.int32)
         self.free_group: list[Any] = []
-        self.future_ids = torch.zeros(5 * n + 1, dtype=self.token_dtype, device=device)
-        self.future_limit, self.future_count = 3 * n, 0
+        self.future_count = 0
         self.batch = RequestBatch(list(self.all_requests), self)
         self.batch.rows = torch.arange(n, dtype=torch.int32, device=device)
-        self.batch.seq_lens = torch.tensor(
-            [length + workload.generated for length in lengths], dtype=torch.int32, device=device
-        )
+        lengths = [len(r.prompt_ids) + len(r.output_ids) for r in self.all_requests]
+        self.batch.seq_lens = torch.tensor(lengths, dtype=torch.int32, device=device)
         last = [r.output_ids[-1] if r.output_ids else r.prompt_ids[-1] for r in self.all_requests]
-        self.next_input = torch.tensor(last, dtype=self.token_dtype, device=device)
-        self._open_socket()
+        self.next_input: Any = torch.tensor(last, dtype=self.token_dtype, device=device)
 
     # -- what the engine files fill in -----------------------------------------------------------------------
 

@@ -55,6 +55,12 @@ class Request:
         self.surr_offset: int | None = None
         self.read_offset: int | None = None
 
+    def rewind(self, generated: int) -> None:
+        """Forget the tokens after the first `generated`."""
+        del self.output_ids[generated:]
+        self.finished_reason, self.finish_sent = None, False
+        self.surr_offset = self.read_offset = None
+
     def finished(self) -> bool:
         return self.finished_reason is not None
 

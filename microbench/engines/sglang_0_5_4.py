@@ -38,6 +38,14 @@ class Request:
         self.surr_and_decode_ids: list[int] = []
         self.seen_output = 0
 
+    def rewind(self, generated: int) -> None:
+        """Forget the tokens after the first `generated`."""
+        del self.output_ids[generated:]
+        self.finished_reason, self.finish_sent = None, False
+        self.surr_offset = self.read_offset = None
+        self.send_token_offset = self.send_decode_id_offset = self.seen_output = 0
+        self.finished_len = None
+
     def finished(self) -> bool:
         return self.finished_reason is not None
 

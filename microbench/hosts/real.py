@@ -38,6 +38,7 @@ def _sleep_until(when_ns: int) -> None:
         _libc.clock_nanosleep(_CLOCK_MONOTONIC, _TIMER_ABSTIME, ctypes.byref(deadline), None)
 
 
+_LONGEST_SLEEP_NS = 50_000_000  # a failure elsewhere ends a wait within this
 _BURN_NS_PER_ROUND = 300
 
 
@@ -144,7 +145,7 @@ class RealHost:
             if spin:
                 _burn_until(when_ns)
             else:
-                _sleep_until(when_ns)
+                _sleep_until(min(when_ns, time.monotonic_ns() + _LONGEST_SLEEP_NS))
 
     def channel(self, name: str) -> RealChannel:
         channel = RealChannel(name, self.timeout_s)
@@ -163,29 +164,34 @@ class RealHost:
     def run(self, tasks: Mapping[str, Callable[[], None]]) -> None:
         errors: list[BaseException] = []
         self._failed = False
+        done = {name: threading.Event() for name in tasks}
 
-        def guarded(task: Callable[[], None]) -> None:
+        def fail(error: BaseException) -> None:
+            errors.append(error)
+            self._failed = True
+            for channel in list(self._channels):
+                channel.fail()
+            for latch in list(self._latches):
+                latch.fail()
+
+        def guarded(name: str) -> None:
             try:
-                task()
+                tasks[name]()
             except BaseException as error:
-                errors.append(error)
-                self._failed = True
-                for waitable in [*self._channels, *self._latches]:
-                    waitable.fail()
+                fail(error)
+            finally:
+                done[name].set()
 
         slack, interval = _set_timer_slack(1), sys.getswitchinterval()
-        if self.switch_interval_s is not None:
-            sys.setswitchinterval(self.switch_interval_s)
         try:
-            first, *others = tasks.items()
-            threads = [threading.Thread(target=guarded, args=(t,), name=name, daemon=True) for name, t in others]
-            for thread in threads:
-                thread.start()
-            guarded(first[1])
-            for thread in threads:
-                thread.join(self.timeout_s)
-                if thread.is_alive():
-                    errors.append(WaitTimedOut(first[0], f"the end of thread {thread.name!r}", self.timeout_s))
+            if self.switch_interval_s is not None:
+                sys.setswitchinterval(self.switch_interval_s)
+            first, *others = tasks
+            for name in others:
+                threading.Thread(target=guarded, args=(name,), name=name, daemon=True).start()
+            guarded(first)
+            for name in others:
+                self._join(name, done[name], fail)
         finally:
             sys.setswitchinterval(interval)
             _set_timer_slack(slack)
@@ -193,6 +199,17 @@ class RealHost:
             self._latches.clear()
         if errors:
             raise next((e for e in errors if not isinstance(e, Aborted)), errors[0])
+
+    def _join(self, name: str, done: threading.Event, fail: Callable[[BaseException], None]) -> None:
+        """Wait for the end of a thread, longer than any one of its own waits may take."""
+        patience_s = 2 * self.timeout_s + 1
+        try:
+            ended = done.wait(patience_s)
+        except KeyboardInterrupt as error:
+            fail(error)
+            ended = done.wait(patience_s)
+        if not ended:
+            fail(WaitTimedOut("main", f"the end of thread {name!r}", patience_s))
 
     def _op_of(self, free_ns: int) -> Callable[[], None]:
         """A torch op of about `free_ns` that runs without the GIL, as every dispatched op does."""

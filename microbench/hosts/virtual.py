@@ -8,19 +8,22 @@ CPython's ceval_gil.c (3.10 to 3.13):
 * A waiter that saw no hand-over for a whole switch interval asks for one. The holder gives way at the next point
   between bytecodes (not inside an `atomic` piece) and can't take the GIL back before another task had it.
 
-Same inputs, same result to the nanosecond: events at equal times run in the order they were scheduled.
+Same inputs, same result to the nanosecond: events at equal times run in the order they were scheduled, and what is
+drawn is drawn from a generator with a fixed seed.
 """
 
 from __future__ import annotations
 
 import heapq
+import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from microbench.errors import Deadlock
+from microbench.errors import Aborted, Deadlock
 
 
 class _Task:
@@ -77,8 +80,11 @@ class VirtualLatch:
 class VirtualHost:
     """Computes what the tasks would take. All times in ns.
 
-    wake_ns: from a signal (GIL freed, queue filled, event set) until the woken thread runs.
+    wake_ns: from a signal (GIL freed, queue filled, event set) until the woken thread runs; of several values one is
+        drawn each time, from a generator with a fixed seed. One value alone makes threads fall into step, which real
+        ones don't.
     overshoot_ns: how much later than asked a timed wait ends.
+    signal_ns: what waking another thread costs the one that signals (a futex call).
     queue_ns: one queue operation without waiting.
     gil: False models a free-threaded interpreter.
     """
@@ -88,19 +94,24 @@ class VirtualHost:
     def __init__(
         self,
         *,
-        wake_ns: int = 50_000,
+        wake_ns: int | Sequence[int] = 50_000,
+        signal_ns: int = 0,
         overshoot_ns: int = 0,
         queue_ns: int = 1_500,
         switch_interval_ns: int = 5_000_000,
         gil: bool = True,
     ) -> None:
-        self.wake_ns, self.overshoot_ns, self.queue_ns = wake_ns, overshoot_ns, queue_ns
+        self._wakes_ns = (wake_ns,) if isinstance(wake_ns, int) else tuple(wake_ns)
+        self._random = random.Random(0)
+        self.signal_ns = signal_ns
+        self.overshoot_ns, self.queue_ns = overshoot_ns, queue_ns
         self.switch_interval_ns, self.gil = switch_interval_ns, gil
         self._now = 0
         self._heap: list[tuple[int, int, Callable[[], Any]]] = []
         self._order = 0
         self._tasks: dict[greenlet, _Task] = {}
         self._hub: greenlet | None = None
+        self._closing = False
         self._reset_gil()
 
     def now_ns(self) -> int:
@@ -110,11 +121,14 @@ class VirtualHost:
         if self._undisturbed(gil_ns + free_ns, 1):
             return
         task = self._task()
+        if task is None:  # outside a run, or while one is being torn down
+            self._now += gil_ns + free_ns
+            return
         if gil_ns:
             self._hold(task, gil_ns, atomic)
         if free_ns:
-            self._release(task)
-            self._advance(task, free_ns)
+            signalled = self._release(task)
+            self._advance(task, free_ns + signalled * self.signal_ns)
             self._take(task)
 
     def repeat(self, gil_ns: int, free_ns: int, times: int) -> Iterator[tuple[int, int]]:
@@ -139,9 +153,13 @@ class VirtualHost:
         if when_ns <= self._now:
             return
         task = self._task()
+        self._check_open(what)
+        if task is None:
+            self._now = when_ns
+            return
         self._release(task)
         task.waits_for = what
-        self._advance(task, when_ns + (0 if spin else self.overshoot_ns) - self._now)
+        self._advance(task, max(0, when_ns + (0 if spin else self.overshoot_ns) - self._now))
         task.waits_for = ""
         self._take(task)
 
@@ -160,31 +178,41 @@ class VirtualHost:
             task = self._tasks[glet] = _Task(name, glet)
             self._at(self._now, task.glet.switch)
         try:
-            while self._heap:
+            while self._heap and self._tasks:
                 self._now, _, callback = heapq.heappop(self._heap)
                 callback()
-                if not self._tasks:
-                    return
             if self._tasks:
                 raise Deadlock((t.name, t.waits_for or "the GIL") for t in self._tasks.values())
         finally:
-            self._heap.clear()
-            stuck = list(self._tasks)
-            self._tasks.clear()
-            for glet in stuck:
-                glet.throw()
+            self._tear_down()
+
+    def _tear_down(self) -> None:
+        """End what is left of the tasks; what they do while they unwind costs nothing and can't wait."""
+        self._heap.clear()
+        self._reset_gil()
+        self._closing = True
+        stuck = list(self._tasks)
+        self._tasks.clear()
+        for glet in stuck:
+            with suppress(Exception):
+                glet.throw(Aborted("another task failed"))
+        self._closing = False
+
+    def _check_open(self, what: str) -> None:
+        if self._closing:
+            raise Aborted(f"another task failed while this one waited for {what}")
 
     # -- tasks and time ------------------------------------------------------------------------------------
 
     def _main(self, body: Callable[[], None]) -> None:
-        task = self._task()
+        task = self._tasks[getcurrent()]
         self._take(task)
         body()
         del self._tasks[task.glet]
         self._release(task)
 
-    def _task(self) -> _Task:
-        return self._tasks[getcurrent()]
+    def _task(self) -> _Task | None:
+        return self._tasks.get(getcurrent())
 
     def _at(self, when_ns: int, callback: Callable[[], Any]) -> None:
         self._order += 1
@@ -204,6 +232,9 @@ class VirtualHost:
 
     def _block(self, waiters: deque[_Task], what: str) -> None:
         task = self._task()
+        self._check_open(what)
+        if task is None:
+            raise Deadlock([("outside a run", what)])
         task.waits_for = what
         waiters.append(task)
         self._release(task)
@@ -211,13 +242,19 @@ class VirtualHost:
         task.waits_for = ""
         self._take(task)
 
+    def _wake_ns(self) -> int:
+        wakes = self._wakes_ns
+        return wakes[0] if len(wakes) == 1 else wakes[int(self._random.random() * len(wakes))]
+
     def _wake_later(self, task: _Task) -> None:
-        self._at(self._now + self.wake_ns, task.glet.switch)
+        self._at(self._now + self._wake_ns(), task.glet.switch)
+        self.spend(self.signal_ns)
 
     # -- the GIL -------------------------------------------------------------------------------------------
 
     def _reset_gil(self) -> None:
         self._holder: _Task | None = None
+        self._last_holder: _Task | None = None
         self._waiters: deque[_Task] = deque()
         self._switches = 0
         self._drop_requested = False
@@ -234,7 +271,9 @@ class VirtualHost:
 
     def _grant(self, task: _Task) -> None:
         self._holder = task
-        self._switches += 1
+        if task is not self._last_holder:  # taking back what one just released is no switch
+            self._switches += 1
+            self._last_holder = task
         self._drop_requested = False
 
     def _enqueue(self, task: _Task) -> None:
@@ -258,11 +297,13 @@ class VirtualHost:
             if self._holding:
                 self._holding()
 
-    def _signal_one(self) -> None:
-        if self._waiters and not self._waiters[0].signalled:
-            task = self._waiters[0]
-            task.signalled = True
-            self._at(self._now + self.wake_ns, lambda: self._woken(task))
+    def _signal_one(self) -> bool:
+        if not self._waiters or self._waiters[0].signalled:
+            return False
+        task = self._waiters[0]
+        task.signalled = True
+        self._at(self._now + self._wake_ns(), lambda: self._woken(task))
+        return True
 
     def _woken(self, task: _Task) -> None:
         task.signalled = False
@@ -274,15 +315,16 @@ class VirtualHost:
         self._grant(task)
         task.glet.switch()
 
-    def _release(self, task: _Task) -> None:
+    def _release(self, task: _Task) -> bool:
+        """Give the GIL up; whether somebody had to be woken for it."""
         if not self.gil:
-            return
+            return False
         if self._drop_requested and self._waiters:
             self._hand_over(task, requeue=False)
-        else:
-            self._holder = None
-            self._drop_requested = False
-            self._signal_one()
+            return True
+        self._holder = None
+        self._drop_requested = False
+        return self._signal_one()
 
     def _hand_over(self, task: _Task, *, requeue: bool) -> None:
         """Forced: the holder stops until the longest waiter has the GIL; `requeue`: and wants it back."""
@@ -301,7 +343,7 @@ class VirtualHost:
         # Nobody else can slip in: other takers only enqueue while a hand-over is under way.
         self._holder = taker
         self._drop_requested = False
-        self._at(self._now + self.wake_ns, taken)
+        self._at(self._now + self._wake_ns(), taken)
         self._pause()
 
     def _hold(self, task: _Task, ns: int, atomic: bool) -> None:

@@ -6,7 +6,7 @@ launching is not hidden either.
 
 from __future__ import annotations
 
-from microbench.protocols import Batch, Event, HostCopy
+from microbench.protocols import Batch, EventLike, HostCopy
 from microbench.schedulers.run import TOKEN_BYTES, Run
 
 
@@ -16,7 +16,7 @@ def overlap_loop(run: Run, steps: int) -> None:
     lap = trace.track("scheduler")
     forward_stream, schedule_stream = device.Stream(), device.current_stream()
 
-    def finish(last: tuple[Batch, Event, HostCopy]) -> None:
+    def finish(last: tuple[Batch, EventLike, HostCopy]) -> None:
         batch, copy_done, tokens = last
         at = host.now_ns()
         copy_done.synchronize()
@@ -25,10 +25,10 @@ def overlap_loop(run: Run, steps: int) -> None:
         work.process(batch, ids)
         at = lap("process", at)
         work.stream(batch)
-        trace.step_done(lap("stream", at), device.busy_ns())
+        trace.step_done(lap("stream", at))
 
     def loop() -> None:
-        last: tuple[Batch, Event, HostCopy] | None = None
+        last: tuple[Batch, EventLike, HostCopy] | None = None
         for _ in range(steps):
             at = host.now_ns()
             batch = work.schedule()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from microbench.protocols import Batch, HostCopy, Latch
+from microbench.protocols import Batch, EventLike, HostCopy, Latch
 from microbench.schedulers.run import TOKEN_BYTES, Run
 
 
@@ -68,15 +68,15 @@ def overlap_thread(run: Run, steps: int, *, launch_done: str = "attribute") -> N
             work.process(batch, ids)
             at = lap("process", at)
             work.stream(batch)
-            trace.step_done(lap("stream", at), device.busy_ns())
+            trace.step_done(lap("stream", at))
 
-        def _await(copy_done: object, tokens: HostCopy, newest: Latch | None) -> list[int]:
+        def _await(copy_done: EventLike, tokens: HostCopy, newest: Latch | None) -> list[int]:
             if launch_done == "per_batch":
                 if newest is not None:
                     newest.wait()
-                copy_done.synchronize()  # type: ignore[attr-defined]
+                copy_done.synchronize()
             else:
-                copy_done.synchronize()  # type: ignore[attr-defined]
+                copy_done.synchronize()
                 if launch_done == "attribute":
                     shared.launch_done.wait()
             return tokens.tolist()

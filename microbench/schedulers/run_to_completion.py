@@ -31,6 +31,6 @@ def run_to_completion(run: Run, steps: int) -> None:
             work.process(batch, tokens)
             at = lap("process", at)
             work.stream(batch)
-            trace.step_done(lap("stream", at), device.busy_ns())
+            trace.step_done(lap("stream", at))
 
     host.run({"scheduler": loop})
