@@ -200,7 +200,6 @@ def _run_results(folder: Path) -> Any:
 
 
 def _answer_rows(answer: Any) -> Iterable[Sequence[str]]:
-    base, overlap = answer.question.schedulers[:2]
     for row in answer.select("measured"):
         same = [r for r in answer.rows if r["part"] == "measured" and r["model"] == row["model"]]
         steps = {r["scheduler"]: r["step_ms"] for r in same if r["batch"] == row["batch"]}

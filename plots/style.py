@@ -1,4 +1,4 @@
-"""One look for all figures: colour-blind safe (Okabe and Ito), legible at README width, a footer that says what is what."""
+"""One look for all figures: colour-blind safe (Okabe and Ito), legible at README width, a footer with the facts."""
 
 from __future__ import annotations
 

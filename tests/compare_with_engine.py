@@ -117,8 +117,9 @@ def markdown(found: Sequence[Cell]) -> str:
         mine = [c for c in found if c.design == design]
         if not mine:
             continue
+        launches = "one graph replay of 300 us" if design.graph else "288 eager launches of 15 + 10 us"
         lines += [
-            f"### {design.engine}, {'one graph replay of 300 us' if design.graph else '288 eager launches of 15 + 10 us'}",
+            f"### {design.engine}, {launches}",
             "",
             "| requests | GPU ms | scheduler | engine ms | real host ms | | virtual host ms | against real |",
             "|---|---|---|---|---|---|---|---|",
@@ -164,16 +165,16 @@ def main() -> None:
     for cell in cells(args.programs, args.wheels, repeats=args.repeats, requests=args.requests, gpu_ms=args.gpu_ms):
         found.append(cell)
         print(
-            f"{cell.design.engine} graph={int(cell.design.graph)} n={cell.requests} G={cell.gpu_ms:g} {cell.scheduler}: "
-            f"engine {cell.engine_ms:.2f} real {cell.real_ms:.2f} virtual {cell.virtual_ms:.2f}",
+            f"{cell.design.engine} graph={int(cell.design.graph)} n={cell.requests} G={cell.gpu_ms:g} "
+            f"{cell.scheduler}: engine {cell.engine_ms:.2f} real {cell.real_ms:.2f} virtual {cell.virtual_ms:.2f}",
             flush=True,
         )
     from microbench.environment import environment
 
     facts = environment()
     text = (
-        f"Measured {datetime.now(timezone.utc):%Y-%m-%d} on {facts['cpu_model']}, {facts['logical_cores']} cores, Python "
-        f"{facts['python_version']}; median of {args.repeats} alternating runs a cell.\n\n{markdown(found)}"
+        f"Measured {datetime.now(timezone.utc):%Y-%m-%d} on {facts['cpu_model']}, {facts['logical_cores']} cores, "
+        f"Python {facts['python_version']}; median of {args.repeats} alternating runs a cell.\n\n{markdown(found)}"
     )
     if args.markdown:
         args.markdown.write_text(text)

@@ -161,7 +161,7 @@ def handoff_busy(primitive: str, *, hand_overs: int = 60) -> Cost:
 
 
 def wake_ns(*, hand_overs: int = 400) -> tuple[int, ...]:
-    """Ten quantiles (5 %, 15 %, ... 95 %) of the time a woken thread needs to run again, through the barest primitive."""
+    """Ten quantiles (5 %, 15 %, ... 95 %) of the time a woken thread needs to run again, by the barest primitive."""
     ordered = sorted(handoff("lock baton", hand_overs=hand_overs).samples_ns)
     return tuple(ordered[int(len(ordered) * (i + 0.5) / 10)] for i in range(10))
 

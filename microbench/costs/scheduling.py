@@ -15,7 +15,7 @@ SEGMENTS = {
 
 
 def scheduling(engine: EngineProfile, batch: int, *, generated: int = 64, steps: int = 12) -> list[Cost]:
-    """One row for each of S, P and O: the time of one step on one thread, requests of the founding benchmark's length."""
+    """One row for each of S, P and O: one step on one thread, requests of the founding benchmark's length."""
     samples = time_pieces(engine, Workload(requests=batch, generated=generated), steps)
     return [
         Cost(

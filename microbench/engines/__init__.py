@@ -15,7 +15,7 @@ _MODULES = {"sglang-0.4.0.post1": "sglang_0_4_0", "sglang-0.5.4": "sglang_0_5_4"
 
 
 def real_work(profile: EngineProfile, workload: Workload, *, overlap: bool, device: str = "cpu") -> RequestWork:
-    """The engine's real Python work on its own requests, with tensors on `device`. Imports torch; close it after use."""
+    """The engine's real Python work on its own requests, tensors on `device`. Imports torch; close it after use."""
     module = import_module(f"microbench.engines.{_MODULES[profile.name]}")
     work: RequestWork = module.Work(workload, overlap=overlap, device=device)
     return work

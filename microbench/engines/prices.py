@@ -43,7 +43,8 @@ class Price:
 class HostProfile:
     """One machine as the virtual host sees it.
 
-    wake_ns: from a signal until the woken thread runs Python again, as quantiles. signal_ns: what that costs the one who signals.
+    wake_ns: from a signal until the woken thread runs Python again, as quantiles.
+    signal_ns: what that costs the one who signals.
     overshoot_ns: how late a timed wait ends.
     queue_ns: one queue operation without waiting. prices: by engine, then by piece.
     gil: False asks what a free-threaded interpreter with the same prices would do.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -39,7 +39,7 @@ def profile() -> HostProfile:
 
 
 @pytest.fixture
-def report(benchmark: Any, target: Target) -> Iterator[Callable[..., None]]:
+def report(benchmark: Any, target: Target) -> Callable[..., None]:
     """`report(samples_ns, **extra)`: hand samples to pytest-benchmark, with target, unit and interval in extra_info."""
 
     def give(samples_ns: Sequence[float], **extra: Any) -> None:
@@ -60,4 +60,4 @@ def report(benchmark: Any, target: Target) -> Iterator[Callable[..., None]]:
         benchmark._timer = _Replay(samples)
         benchmark.pedantic(lambda: None, rounds=len(samples), iterations=1, warmup_rounds=0)
 
-    yield give
+    return give
