@@ -11,19 +11,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from microbench.case import Case
+from microbench.costs.cost import Cost
+from microbench.costs.floor import floor
 from microbench.devices.spec import LaunchCost
 from microbench.engines import EngineProfile
 from microbench.engines.prices import HostProfile
 from microbench.engines.pricing import measure_profile
 from microbench.explain import deciding_cost, without_each_cost
 from microbench.measure import Budget
+from microbench.stats import median
 from microbench.sweep import CONTEXT, Point, fitting_points, point_case, sweep
-from microbench.target import Target, parse_target
+from microbench.target import Target, open_target, parse_target
 from synthetic_models import Architecture, Gpu
 
 GRID_BATCHES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 168, 200, 240, 280, 320, 360, 400, 450, 500)
-MEASURED_BATCHES = (1, 32, 160, 200, 320, 500)
+MEASURED_BATCHES = (1, 32, 160, 200, 500)
+MEASURED_LAUNCH_US = 60
+"""A second launch cost, measured at the largest batch: towards the dear end of what is published for eager engines
+(`engines.profile.EAGER`)."""
 LAUNCH_US = (5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 85, 100)
+BLOCK_MS = 200
+"""How long one scheduler runs before the other has its turn: short against the minutes over which a shared machine
+changes its speed, long against starting a thread."""
+SETUP_MS = 10
+"""What a point costs besides its steps (requests, a process, warm-up), in the unit of a step's share of the time."""
+UNCLEAR = 0.08
+"""Points whose computed change is smaller get four times their share."""
 GIL_SHARE = 0.6
 """Share of an eager launch that holds the GIL: 15 of 25 us in the engine profiles."""
 
@@ -42,7 +56,10 @@ class Question:
 
     @property
     def schedulers(self) -> tuple[str, ...]:
-        """The base, the engine's overlap, and for a threaded one also without `launch_done` (issue 2558, point 2)."""
+        """The base, the engine's overlap, and for a threaded one also without `launch_done` (issue 2558, point 2).
+
+        The third is computed only; the first two are measured as well.
+        """
         base, overlap = self.engine.schedulers
         return (base, overlap, "overlap_thread:none") if overlap == "overlap_thread:attribute" else (base, overlap)
 
@@ -55,7 +72,7 @@ class Question:
 class Answer:
     """What was found, growing as it is measured; `partial` when it was interrupted.
 
-    rows: of `sweep.rows`, with `part` = `grid` (computed), `launch sweep` (computed) or `measured`.
+    rows: of `sweep.rows`, with `part` = `measured`, `measured launch`, `grid` (computed) or `launch sweep` (computed).
     gains_without: by model, the gain with one cost removed (see `explain`), at `explained_batch`.
     """
 
@@ -64,6 +81,7 @@ class Answer:
     gains_without: dict[str, dict[str, float]] = field(default_factory=dict)
     explained_batch: int | None = None
     profile: HostProfile | None = None
+    floor: Sequence[Cost] = ()
     partial: bool = False
 
     def select(self, part: str, scheduler: str | None = None, **columns: Any) -> list[dict[str, Any]]:
@@ -84,14 +102,16 @@ def ask(question: Question, *, progress: Callable[[str, float], None] = lambda s
 
 
 def _ask(question: Question, answer: Answer, progress: Callable[[str, float], None]) -> None:
-    common: dict[str, Any] = {"engine": question.engine, "gpu": question.gpu, "schedulers": question.schedulers}
+    common: dict[str, Any] = {"engine": question.engine, "gpu": question.gpu}
     progress("pricing this host's Python", 0)
+    answer.floor = floor(*open_target(question.target))
     answer.profile = profile = measure_profile([question.engine])
 
     def collect(part: str, points: Sequence[Point], target: Target, stage: str, **options: Any) -> None:
         found = sweep(
             points,
             target=target,
+            schedulers=question.schedulers[:2] if part.startswith("measured") else question.schedulers,
             profile=profile,
             progress=lambda share: progress(stage, share),
             **common,
@@ -100,20 +120,29 @@ def _ask(question: Question, answer: Answer, progress: Callable[[str, float], No
         for rows in found:
             answer.rows += [{"part": part, **row} for row in rows]
 
-    points = [
-        Point(architecture=m, batch=b)
-        for m in question.pair
-        for b in question.measured_batches
-        if fitting_points([m], [b], question.gpu)
-    ]
-    collect("measured", points, question.target, "measuring", budget=_shares(question.seconds, points))
     grid = fitting_points(question.ladder, GRID_BATCHES, question.gpu)
     collect("grid", grid, question.grid_target, "computing the grid")
-    top = {m.name: max(p.batch for p in grid if p.architecture == m) for m in question.pair}
+    points = [p for p in grid if p.architecture in question.pair and p.batch in question.measured_batches]
+    largest = {m: max((p.batch for p in points if p.architecture == m), default=1) for m in question.pair}
     launches = [
-        Point(architecture=m, batch=top[m.name], launch=launch_of(us)) for m in question.pair for us in LAUNCH_US
+        Point(architecture=m, batch=largest[m], launch=launch_of(us)) for m in question.pair for us in LAUNCH_US
     ]
     collect("launch sweep", launches, question.grid_target, "computing launch costs")
+    dear = [Point(architecture=m, batch=largest[m], launch=launch_of(MEASURED_LAUNCH_US)) for m in question.pair]
+    if question.target.gpu is None:
+        dear = []  # a real GPU has the launch cost it has
+
+    def computed_change(point: Point) -> float:
+        (row,) = answer.select("grid", model=point.architecture.name, batch=point.batch)
+        return abs(1 - float(row["ratio"]))
+
+    # From the clearest to the least clear: what the clear ones leave of the time goes to the others.
+    points.sort(key=computed_change, reverse=True)
+    unclear = [False] * len(dear) + [computed_change(p) < UNCLEAR for p in points]
+    cases = [point_case(p, question.target, question.engine, question.gpu) for p in dear + points]
+    budget = _shares(question.seconds, cases, unclear)
+    collect("measured launch", dear, question.target, "measuring dear launches", budget=budget)
+    collect("measured", points, question.target, "measuring", budget=lambda i: budget(len(dear) + i))
     small = question.pair[0]
     base, overlap = question.schedulers[:2]
     worst = max(answer.select("grid", model=small.name), key=lambda r: r["ratio"])
@@ -131,14 +160,16 @@ def launch_of(us: float) -> LaunchCost:
     return LaunchCost(gil_ns=gil_ns, free_ns=round(us * 1000) - gil_ns)
 
 
-def _shares(seconds: float, points: Sequence[Point]) -> Callable[[int], Budget]:
-    """Divide the time that is left by the expected cost of the points that are left (steps grow with the batch)."""
+def _shares(seconds: float, cases: Sequence[Case], unclear: Sequence[bool]) -> Callable[[int], Budget]:
+    """Divide the time that is left by the expected step times of the points that are left; unclear ones get more."""
     deadline = time.monotonic() + seconds
-    weights = [1 + p.batch / 40 for p in points]
+    steps_ms = [max(c.spec.gpu_ns, c.spec.launch_ns) / 1e6 + 0.04 * c.workload.requests for c in cases]
+    weights = [(SETUP_MS + ms) * (4 if close else 1) for ms, close in zip(steps_ms, unclear, strict=True)]
 
     def budget(i: int) -> Budget:
         left = max(deadline - time.monotonic(), 0.5)
-        return Budget(seconds=left * weights[i] / sum(weights[i:]), steps=8, warm=2, max_rounds=24)
+        steps = max(4, min(40, round(BLOCK_MS / (1 + steps_ms[i]))))
+        return Budget(seconds=left * weights[i] / sum(weights[i:]), steps=steps, warm=2, max_rounds=40)
 
     return budget
 
@@ -153,6 +184,7 @@ def verdict_words(answer: Answer) -> list[str]:
     ]
     for model in question.pair:
         sentences.append(_model_sentence(answer, model.name))
+    sentences += _founding_sentence(answer)
     sentences += _launch_sentences(answer)
     if answer.gains_without:
         small = question.pair[0].name
@@ -160,16 +192,20 @@ def verdict_words(answer: Answer) -> list[str]:
         cost = deciding_cost(gains)
         if cost != "none":
             sentences.append(
-                f"Why, for {small} at batch {answer.explained_batch} (computed): {cost} decide; overlap changes "
-                f"the step by {_change(1 - gains['nothing'])}, and without them by {_change(1 - gains[cost])}."
+                f"Why, for {small} at batch {answer.explained_batch} (computed): the cost that decides is {cost}. "
+                f"Overlap changes the step by {_change(1 - gains['nothing'])}, without that cost by "
+                f"{_change(1 - gains[cost])}."
             )
+    if answer.floor:
+        rows = ", ".join(f"{c.variant} {median(c.samples_ns) / 1e3:.2f} us" for c in answer.floor)
+        sentences.append(f"Noise floor: {rows}.")
     if answer.partial:
         sentences.append("Interrupted: this is what was measured until then.")
     return sentences
 
 
 def _model_sentence(answer: Answer, model: str) -> str:
-    rows = answer.select("measured", model=model)
+    rows = sorted(answer.select("measured", model=model), key=lambda r: r["batch"])
     if not rows:
         return f"{model}: nothing measured."
     groups: dict[str, list[str]] = {}
@@ -184,18 +220,38 @@ def _model_sentence(answer: Answer, model: str) -> str:
     return f"{model}: {start}{text}. (Change of the step time, 95 % interval.)"
 
 
+def _founding_sentence(answer: Answer) -> list[str]:
+    """Whether the small model loses anywhere, as it does in the founding case."""
+    small = answer.question.pair[0].name
+    rows = answer.select("measured", model=small) + answer.select("measured launch", model=small)
+    if not rows or any(r["verdict"] == "loses" for r in rows):
+        return []
+    worst = max(rows, key=lambda r: float(r["ratio"]))
+    return [
+        f"{small} does not clearly lose at any point measured here, unlike in SGLang issue 2558; nearest to it is batch "
+        f"{worst['batch']} at {worst['launch_us']:g} us a launch, {_change(worst['ratio'])} "
+        f"({_change(worst['ratio_low'])} to {_change(worst['ratio_high'])})."
+    ]
+
+
 def _launch_sentences(answer: Answer) -> list[str]:
     sentences = []
     for model in answer.question.pair:
+        for row in answer.select("measured launch", model=model.name):
+            sentences.append(
+                f"{model.name} at batch {row['batch']} with launches of {row['launch_us']:g} us (measured): overlap "
+                f"changes the step by {_change(row['ratio'])} ({_change(row['ratio_low'])} to "
+                f"{_change(row['ratio_high'])}): {row['verdict']}."
+            )
         rows = answer.select("launch sweep", model=model.name)
-        losing = [r["launch_us"] for r in rows if r["ratio"] > 1]
+        unsure = [r["launch_us"] for r in rows if r["verdict"] != "pays"]
         if not rows:
             continue
         batch, gpu_ms = rows[0]["batch"], rows[0]["gpu_step_ms"]
-        if losing:
+        if unsure:
             sentences.append(
-                f"{model.name} at batch {batch} (GPU step {gpu_ms:.1f} ms, computed): overlap stops paying once a "
-                f"launch costs {min(losing):g} us on the host (this engine profile: "
+                f"{model.name} at batch {batch} (GPU step {gpu_ms:.1f} ms, computed): overlap no longer surely pays "
+                f"once a launch costs {min(unsure):g} us on the host (this engine profile: "
                 f"{answer.question.engine.launch.total_ns / 1e3:g} us)."
             )
         else:

@@ -118,7 +118,7 @@ def _example(text: str) -> str:
 )
 @click.option("--target", "target_name", help="[default: real+torch with a CUDA GPU, else real+sim:GPU]")
 @click.option(
-    "--seconds", type=float, default=50, show_default=True, callback=_number(1, 86400, "s"), help="Measuring time."
+    "--seconds", type=float, default=60, show_default=True, callback=_number(1, 86400, "s"), help="Measuring time."
 )
 @json_option
 def run(
@@ -172,9 +172,10 @@ def run(
     if as_json:
         _emit(document)
         return
+    measured = question.schedulers[:2]
     _table(
         f"Measured: {target} ({target.says})",
-        ("model", "batch", "launch", "GPU ms", *(f"{s} ms" for s in question.schedulers), "change", "95 %", "verdict"),
+        ("model", "batch", "launch", "GPU ms", *(f"{s} ms" for s in measured), "change", "95 %", "verdict"),
         _answer_rows(answer),
     )
     for sentence in verdict_words(answer):
@@ -200,7 +201,7 @@ def _run_results(folder: Path) -> Any:
 
 
 def _answer_rows(answer: Any) -> Iterable[Sequence[str]]:
-    for row in answer.select("measured"):
+    for row in sorted(answer.select("measured"), key=lambda r: (r["parameters"], r["batch"])):
         same = [r for r in answer.rows if r["part"] == "measured" and r["model"] == row["model"]]
         steps = {r["scheduler"]: r["step_ms"] for r in same if r["batch"] == row["batch"]}
         yield (
@@ -208,7 +209,7 @@ def _answer_rows(answer: Any) -> Iterable[Sequence[str]]:
             str(row["batch"]),
             row["launch_mode"],
             f"{row['gpu_step_ms']:.2f}",
-            *(f"{steps[s]:.2f}" for s in answer.question.schedulers),
+            *(f"{ms:.2f}" for ms in steps.values()),
             f"{(row['ratio'] - 1) * 100:+.1f} %",
             f"{(row['ratio_low'] - 1) * 100:+.1f} to {(row['ratio_high'] - 1) * 100:+.1f}",
             row["verdict"],
@@ -312,9 +313,8 @@ def step(
             }
         )
     if as_json:
-        _emit(
-            {"target": str(target), "engine": profile.name, "requests": requests, "gpu_ms": gpu_ms, "results": results}
-        )
+        point = {"target": str(target), "engine": profile.name, "requests": requests, "gpu_ms": gpu_ms}
+        _emit({**point, "partial": sampled.interrupted, "results": results})
         return
     _table(
         f"One step: {target} ({target.says}); {profile.name}, {requests} requests; ms a step",
@@ -329,6 +329,8 @@ def step(
             for r in results
         ),
     )
+    if sampled.interrupted:
+        click.echo("Interrupted: these are the rounds that were measured.")
     click.echo("Host segments include waiting for the GIL. Launch and process run on two threads in overlap_thread.")
 
 
@@ -350,13 +352,20 @@ def costs(target_name: str | None, engine_name: str, as_json: bool) -> None:
     profile = engine(engine_name)
     with _progress() as bar:
         task = bar.add_task("measuring", total=None)
-        for cost in all_costs(target, profile):
-            bar.update(task, description=cost.group)
-            found.append((cost, summary(cost.samples_ns)))
+        partial = False
+        try:
+            for cost in all_costs(target, profile):
+                bar.update(task, description=cost.group)
+                found.append((cost, summary(cost.samples_ns)))
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            partial = True
     if as_json:
         _emit(
             {
                 "target": str(target),
+                "partial": partial,
                 "costs": [
                     {
                         "group": c.group,
@@ -394,6 +403,8 @@ def costs(target_name: str | None, engine_name: str, as_json: bool) -> None:
                 if c.group == group
             ),
         )
+    if partial:
+        click.echo("Interrupted: these are the costs that were measured.")
 
 
 def _us(ns: float | None) -> float | None:

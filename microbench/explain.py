@@ -23,7 +23,7 @@ def without_each_cost(case: Case, base: str, other: str, profile: HostProfile) -
     launches = replace(spec, launch=_FREE, sample_launch=_FREE, graph=_FREE if spec.graph else None)
     variants["kernel launches"] = replace(case, spec=launches), profile
     variants["GIL contention"] = case, replace(profile, gil=False)
-    variants["thread wake-ups"] = case, replace(profile, wake_ns=(0,), signal_ns=0, queue_ns=0)
+    variants["thread wake-ups"] = case, replace(profile, wake_ns=(0,), nap_wake_ns=(0,), signal_ns=0, queue_ns=0)
     if spec.plan_sync:
         variants["plan synchronisation"] = replace(case, spec=replace(spec, plan_sync=False)), profile
     if case.workload.stream:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from microbench.case import Case, Instance, instances
 from microbench.engines.prices import HostProfile
-from microbench.stats import Ratio, Verdict, median, narrow_enough, paired_ratio, verdict
+from microbench.stats import MIN_PAIRS, Ratio, Verdict, median, narrow_enough, paired_ratio, verdict
 from microbench.trace import Window
 
 MODEL_ERROR = 0.06
@@ -22,6 +22,8 @@ COMPUTED_BLOCKS = 3
 class Budget:
     """How long to sample: until every ratio is narrow enough, or the time or the rounds are used up.
 
+    Narrow enough: half the interval is at most `half_width`, or a quarter of the change itself. Too few pairs for a
+    verdict may take up to three times the time.
     Each round runs every scheduler once, for `steps` measured steps after `warm`; the order turns round each time.
     """
 
@@ -34,10 +36,14 @@ class Budget:
 
 @dataclass(frozen=True)
 class Sampled:
-    """The blocks of each scheduler, in the order they ran; block i of each belongs to the same round."""
+    """The blocks of each scheduler, in the order they ran; block i of each belongs to the same round.
+
+    exact: computed on the virtual host. interrupted: Ctrl-C ended it early.
+    """
 
     blocks: Mapping[str, Sequence[Window]]
     exact: bool
+    interrupted: bool = False
 
     def step_ns(self, name: str) -> float:
         """Median over the blocks of the mean step time."""
@@ -77,7 +83,7 @@ def sample(
     """Measure the schedulers interleaved; the first is the base whose ratios decide when to stop.
 
     `progress` gets the share of the time budget used. KeyboardInterrupt after the first full round ends sampling
-    early and keeps what was measured; before it, it is raised.
+    early, keeps what was measured and marks it; before it, it is raised.
     """
     budget = budget or Budget()
     with instances(case, schedulers, profile) as opened:
@@ -109,14 +115,14 @@ def _interleave(opened: Sequence[Instance], budget: Budget, progress: Callable[[
         except KeyboardInterrupt:
             if not blocks[base]:
                 raise
-            break
+            return Sampled(blocks, exact=False, interrupted=True)
         for name, window in round_.items():
             blocks[name].append(window)
         used = (time.monotonic() - start) / budget.seconds
         progress(min(used, 1.0))
-        if used >= 1:
+        ratios = [sampled.ratio(base, instance.name) for instance in opened[1:]]
+        if used >= (1 if done + 1 >= MIN_PAIRS else 3):
             break
-        others = [i.name for i in opened[1:]]
-        if others and all(narrow_enough(sampled.ratio(base, o), half_width=budget.half_width) for o in others):
+        if ratios and all(narrow_enough(r, half_width=max(budget.half_width, abs(r.gain) / 4)) for r in ratios):
             break
     return sampled

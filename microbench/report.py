@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 from microbench.answer import Answer, verdict_words
 from microbench.environment import environment
 from microbench.records import write_json_atomic, write_results
+from microbench.stats import median
 from microbench.thresholds import thresholds
 
 if TYPE_CHECKING:
     import pandas
+
+
+LADDERS = ("measured", "grid")
+"""Parts of a run whose rows make a ladder of models at the engine's own launch cost."""
 
 
 def write_answer(folder: Path, answer: Answer) -> dict[str, Any]:
@@ -32,10 +37,11 @@ def write_answer(folder: Path, answer: Answer) -> dict[str, Any]:
         "verdict": verdict_words(answer),
         "explained_batch": answer.explained_batch,
         "gains_without": answer.gains_without,
+        "noise_floor_us": {c.variant: median(c.samples_ns) / 1e3 for c in answer.floor},
         "host_profile": answer.profile.to_json() if answer.profile else None,
     }
     written = write_results(folder, answer.rows, manifest)
-    rules = thresholds([r for r in answer.rows if r["part"] != "launch sweep"], question.schedulers[1])
+    rules = thresholds([r for r in answer.rows if r["part"] in LADDERS], question.schedulers[1])
     write_json_atomic(folder / "thresholds.json", rules)
     figures: list[Path] = []
     if answer.rows:
@@ -50,14 +56,28 @@ def write_answer(folder: Path, answer: Answer) -> dict[str, Any]:
         "results": str(folder),
         "figures": [str(f) for f in figures],
         "points": [
-            {k: r[k] for k in ("model", "batch", "scheduler", "step_ms", "ratio", "ratio_low", "ratio_high", "verdict")}
+            {
+                k: r[k]
+                for k in (
+                    "model",
+                    "batch",
+                    "launch_us",
+                    "gpu_step_ms",
+                    "scheduler",
+                    "step_ms",
+                    "ratio",
+                    "ratio_low",
+                    "ratio_high",
+                    "verdict",
+                )
+            }
             for r in answer.rows
-            if r["part"] == "measured"
+            if r["part"].startswith("measured")
         ],
     }
 
 
 def frame_thresholds(frame: pandas.DataFrame, manifest: dict[str, Any]) -> dict[str, Any]:
     """The thresholds of a results folder that was read back."""
-    rows = frame[(frame["part"] != "launch sweep") & frame["verdict"].notna()].to_dict("records")
+    rows = frame[frame["part"].isin(LADDERS) & frame["verdict"].notna()].to_dict("records")
     return thresholds(rows, manifest["schedulers"][1])

@@ -53,7 +53,10 @@ def sweep(
     budget: Callable[[int], Budget] = lambda i: Budget(),
     progress: Callable[[float], None] = lambda share: None,
 ) -> Iterator[list[dict[str, Any]]]:
-    """The rows of each point as soon as it is measured. `budget(i)` is asked before point i; `progress` gets 0..1."""
+    """The rows of each point as soon as it is measured. `budget(i)` is asked before point i; `progress` gets 0..1.
+
+    Raises KeyboardInterrupt after the rows of a point that Ctrl-C cut short.
+    """
     for i, point in enumerate(points):
         case = point_case(point, target, engine, gpu)
         sampled = sample(
@@ -64,6 +67,8 @@ def sweep(
             progress=lambda share, i=i: progress((i + share) / len(points)),  # type: ignore[misc]
         )
         yield rows(point, case, sampled, schedulers)
+        if sampled.interrupted:
+            raise KeyboardInterrupt
         progress((i + 1) / len(points))
 
 

@@ -71,6 +71,7 @@ def open_target(
         profile = profile or shipped_profile()
         host = VirtualHost(
             wake_ns=profile.wake_ns,
+            nap_wake_ns=profile.nap_wake_ns,
             signal_ns=profile.signal_ns,
             overshoot_ns=profile.overshoot_ns,
             queue_ns=profile.queue_ns,

@@ -12,21 +12,22 @@ SCHEMA_VERSION = 1
 
 
 def crossovers(rows: Iterable[Mapping[str, Any]], scheduler: str) -> list[dict[str, Any]]:
-    """One entry for each (target, engine, GPU launch cost, batch): the ladder of models and where it crosses.
+    """One entry for each (part, target, engine, launch cost, batch): the ladder of models and where it crosses.
 
     rows: those of `sweep` with a verdict for `scheduler`.
     """
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["scheduler"] == scheduler:
-            key = (row["target"], row["engine"], row["launch_mode"], row["launch_us"], row["batch"])
+            key = (row["part"], row["target"], row["engine"], row["launch_mode"], row["launch_us"], row["batch"])
             groups.setdefault(key, []).append(row)
     entries = []
-    for (target, engine_name, mode, launch_us, batch), group in sorted(groups.items()):
+    for (part, target, engine_name, mode, launch_us, batch), group in sorted(groups.items()):
         ladder = sorted(group, key=lambda r: r["parameters"])
         by_size = crossover([(r["parameters"], Verdict(r["verdict"])) for r in ladder])
         entries.append(
             {
+                "part": part,
                 "target": target,
                 "engine": engine_name,
                 "launch_mode": mode,

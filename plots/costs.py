@@ -41,7 +41,7 @@ def _work(axes: Axes, rows: pd.DataFrame, base: str) -> None:
     axes.plot(rows["gpu_step_ms"], names, "D", color="black", markersize=5, label="GPU step (modelled)")
     axes.set_xlabel(f"ms a step, measured under {base}")
     axes.tick_params(axis="y", labelsize=8)
-    axes.legend(frameon=False, fontsize=7.5, loc="lower right")
+    axes.legend(frameon=False, fontsize=7.5, loc="lower left", bbox_to_anchor=(-0.3, 1.0), ncols=5, columnspacing=1)
     axes.margins(y=0.02)
     plain_axes(axes)
 
@@ -64,4 +64,4 @@ def _removed(axes: Axes, manifest: Mapping[str, Any]) -> None:
     axes.set_xlabel(
         f"change of the step by overlap, batch {manifest['explained_batch']}\n(computed; right of 0: loses)"
     )
-    axes.legend(frameon=False, fontsize=7.5, loc="best")
+    axes.legend(frameon=False, fontsize=7.5, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from plots.style import BLUE, GREY, ORANGE, footer, new_figure, plain_axes
 
@@ -29,8 +30,12 @@ def draw(frame: pd.DataFrame, manifest: Mapping[str, Any]) -> Figure:
     for colour, model in zip((ORANGE, BLUE), manifest["pair"], strict=True):
         mine = shown[shown["model"] == model]
         _lines(left, mine[mine["part"] == "grid"], "batch", colour)
-        _points(left, mine[mine["part"] == "measured"], colour)
-        _lines(right, mine[mine["part"] == "launch sweep"], "launch_us", colour, label=model)
+        measured = mine[mine["part"] == "measured"]
+        _points(left, measured, "batch", colour)
+        sweep = mine[mine["part"] == "launch sweep"]
+        _lines(right, sweep, "launch_us", colour, label=model)
+        largest = measured[(measured["launch_mode"] == "eager") & (measured["batch"] == measured["batch"].max())]
+        _points(right, pd.concat([largest, mine[mine["part"] == "measured launch"]]), "launch_us", colour)
     _graph_border(left, shown[shown["part"] == "grid"])
     for axes in (left, right):
         plain_axes(axes)
@@ -56,8 +61,8 @@ def draw(frame: pd.DataFrame, manifest: Mapping[str, Any]) -> Figure:
                 xytext=(3, -9),
                 textcoords="offset points",
             )
-        right.legend(frameon=False, fontsize=8, loc="lower right")
-    _mark_legend(left)
+    _limit(left, frame, overlap)
+    _legend(figure, manifest["pair"])
     footer(figure, manifest)
     return figure
 
@@ -70,11 +75,11 @@ def _lines(axes: Axes, rows: pd.DataFrame, x: str, colour: str, label: str | Non
     )
 
 
-def _points(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
+def _points(axes: Axes, rows: pd.DataFrame, x: str, colour: str) -> None:
     for _, row in rows.iterrows():
         change, low, high = ((row[c] - 1) * 100 for c in ("ratio", "ratio_low", "ratio_high"))
         axes.errorbar(
-            row["batch"],
+            row[x],
             change,
             yerr=[[change - low], [high - change]],
             fmt=MARKS[row["verdict"]],
@@ -103,8 +108,17 @@ def _graph_border(axes: Axes, rows: pd.DataFrame) -> None:
         )
 
 
-def _mark_legend(axes: Axes) -> None:
-    for verdict, mark in MARKS.items():
-        axes.plot([], [], mark, color=GREY, markersize=6, markeredgecolor="white", label=f"measured: {verdict}")
-    axes.plot([], [], color=GREY, label="computed, with its error")
-    axes.legend(frameon=False, fontsize=7.5, loc="lower left", ncols=2)
+def _limit(axes: Axes, frame: pd.DataFrame, overlap: str) -> None:
+    """Axis limits from the medians, so that one wide interval doesn't flatten everything else."""
+    changes = (frame[frame["scheduler"] == overlap]["ratio"].dropna() - 1) * 100
+    axes.set_ylim(min(changes.min() * 1.15, -5) - 3, max(changes.max() * 1.3, 10) + 3)
+
+
+def _legend(figure: Figure, pair: Sequence[str]) -> None:
+    colours = [Line2D([], [], color=c, linewidth=2, label=m) for c, m in zip((ORANGE, BLUE), pair, strict=True)]
+    band = [Line2D([], [], color=GREY, linewidth=1.6, label="computed, band: its error")]
+    marks = [
+        Line2D([], [], color=GREY, marker=mark, linestyle="", markersize=6, label=f"measured: {verdict}")
+        for verdict, mark in MARKS.items()
+    ]
+    figure.legend(handles=[*colours, *band, *marks], loc="outside upper left", ncols=7, frameon=False, fontsize=7.5)

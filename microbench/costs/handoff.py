@@ -13,6 +13,7 @@ from typing import Any
 
 from microbench.costs.cost import Cost
 from microbench.errors import WaitTimedOut
+from microbench.hosts.real import RealHost
 
 TIMEOUT_S = 30.0
 _Pair = tuple[Callable[[int], None], Callable[[], int | None]]
@@ -107,21 +108,21 @@ def busy_thread() -> Iterator[None]:
         thread.join(TIMEOUT_S)
 
 
-def handoff(primitive: str, *, hand_overs: int = 300, pause_s: float = 200e-6) -> Cost:
+def handoff(primitive: str, *, hand_overs: int = 300, pause_ns: int = 200_000) -> Cost:
     """One-way latency of `primitive` to a thread that already waits.
 
     Raises WaitTimedOut naming the thread when a signal doesn't arrive.
     """
-    return _hand_over(primitive, hand_overs, pause_s)[0]
+    return _hand_over(primitive, hand_overs, pause_ns)[0]
 
 
-def _hand_over(primitive: str, hand_overs: int, pause_s: float) -> tuple[Cost, list[int]]:
+def _hand_over(primitive: str, hand_overs: int, pause_ns: int) -> tuple[Cost, list[int]]:
     """The cost, and how long each send kept the sender."""
     send, receive = PRIMITIVES[primitive]()
     samples: list[int] = []
     sending: list[int] = []
     taken = threading.Semaphore(0)
-    clock = time.monotonic_ns
+    clock, host = time.monotonic_ns, RealHost()
 
     def consume() -> None:
         for _ in range(hand_overs):
@@ -135,7 +136,8 @@ def _hand_over(primitive: str, hand_overs: int, pause_s: float) -> tuple[Cost, l
     thread = threading.Thread(target=consume, name="receiver", daemon=True)
     thread.start()
     for _ in range(hand_overs):
-        time.sleep(pause_s)  # long enough that the receiver waits again
+        # Long enough that the receiver sleeps again; this core stays busy, as that of a launching thread does.
+        host.wait_until(clock() + pause_ns, "the pause before a hand-off", spin=True)
         stamp = clock()
         send(stamp)
         sending.append(clock() - stamp)
@@ -160,12 +162,15 @@ def handoff_busy(primitive: str, *, hand_overs: int = 60) -> Cost:
     return Cost(group=cost.group, variant=f"{primitive}, busy", samples_ns=cost.samples_ns, facts=cost.facts)
 
 
-def wake_ns(*, hand_overs: int = 400) -> tuple[int, ...]:
-    """Ten quantiles (5 %, 15 %, ... 95 %) of the time a woken thread needs to run again, by the barest primitive."""
-    ordered = sorted(handoff("lock baton", hand_overs=hand_overs).samples_ns)
+def wake_ns(*, after_ns: int, hand_overs: int = 400) -> tuple[int, ...]:
+    """Ten quantiles (5 %, 15 %, ... 95 %) of the time a thread needs to run again after it slept for `after_ns`.
+
+    Through the barest primitive. The longer the sleep, the deeper the core's idle state and the later the wake-up.
+    """
+    ordered = sorted(handoff("lock baton", hand_overs=hand_overs, pause_ns=after_ns).samples_ns)
     return tuple(ordered[int(len(ordered) * (i + 0.5) / 10)] for i in range(10))
 
 
 def signal_ns(*, hand_overs: int = 300) -> int:
     """Median time that waking a waiting thread keeps the one who signals, through the barest primitive."""
-    return round(median(_hand_over("lock baton", hand_overs, 200e-6)[1]))
+    return round(median(_hand_over("lock baton", hand_overs, 200_000)[1]))

@@ -43,7 +43,8 @@ class Price:
 class HostProfile:
     """One machine as the virtual host sees it.
 
-    wake_ns: from a signal until the woken thread runs Python again, as quantiles.
+    wake_ns, nap_wake_ns: from a signal until the woken thread runs Python again, as quantiles, after a longer and after
+        a short sleep.
     signal_ns: what that costs the one who signals.
     overshoot_ns: how late a timed wait ends.
     queue_ns: one queue operation without waiting. prices: by engine, then by piece.
@@ -53,6 +54,7 @@ class HostProfile:
     machine: str
     measured: str
     wake_ns: tuple[int, ...]
+    nap_wake_ns: tuple[int, ...]
     signal_ns: int
     overshoot_ns: int
     queue_ns: int
@@ -66,7 +68,9 @@ class HostProfile:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HostProfile:
         prices = {e: {piece: Price(**p) for piece, p in pieces.items()} for e, pieces in data["prices"].items()}
-        return cls(**{**data, "wake_ns": tuple(data["wake_ns"]), "prices": prices})
+        return cls(
+            **{**data, "wake_ns": tuple(data["wake_ns"]), "nap_wake_ns": tuple(data["nap_wake_ns"]), "prices": prices}
+        )
 
 
 @cache

@@ -127,7 +127,8 @@ def measure_profile(engines: Sequence[EngineProfile], *, rounds: int = 8) -> Hos
     return HostProfile(
         machine=f"{facts.get('cpu_model')}, {facts.get('logical_cores')} cores, Python {platform.python_version()}",
         measured=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        wake_ns=wake_ns(),
+        wake_ns=wake_ns(after_ns=2_000_000, hand_overs=200),
+        nap_wake_ns=wake_ns(after_ns=50_000),
         signal_ns=signal_ns(),
         overshoot_ns=overshoot_ns(),
         queue_ns=queue_ns(),

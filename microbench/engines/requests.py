@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,11 @@ class RequestWork:
             self.free_slots = torch.cat((self.free_slots, torch.cat(self.free_group).cpu()))
             self.free_group = []
 
+    def receive(self) -> None:
+        """Look for new requests without waiting, as an engine does before every step; here none ever come."""
+        with suppress(self._nothing_there):
+            self._inbox.recv(self._no_wait)
+
     def send(self, message: Any) -> None:
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
         self.sent_bytes += len(data)
@@ -180,11 +186,14 @@ class RequestWork:
 
         self._folder = tempfile.TemporaryDirectory(prefix="microbench-")
         address = f"ipc://{self._folder.name}/detokenizer"
+        self._nothing_there, self._no_wait = zmq.Again, zmq.NOBLOCK
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PUSH)
         self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(address)
+        self._inbox = self._context.socket(zmq.PULL)
+        self._inbox.bind(f"ipc://{self._folder.name}/requests")
         self._sink = subprocess.Popen(
             [sys.executable, "-S", "-c", _SINK, address, os.pathsep.join(sys.path)],
             stdin=subprocess.DEVNULL,

@@ -116,6 +116,10 @@ class Work(RequestWork):
     def make_request(self, rid: str, prompt: list[int], output: list[int], max_tokens: int) -> Request:
         return Request(rid, prompt, output, max_tokens, self.workload.stream)
 
+    def schedule(self) -> RequestBatch | None:
+        self.receive()
+        return super().schedule()
+
     def worker_batch(self, batch: RequestBatch) -> RequestBatch:
         taken = RequestBatch(batch.reqs, self)
         taken.input_ids, taken.seq_lens, taken.slots = batch.input_ids, batch.seq_lens, batch.slots

@@ -7,7 +7,7 @@ written anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -128,6 +128,19 @@ class TokenMessage:
     cached_tokens: list[int] = field(default_factory=list)
 
 
+@dataclass
+class BatchSampling:
+    """The batch's sampling state, copied for each forward because scheduling changes it meanwhile."""
+
+    temperatures: torch.Tensor
+    top_ps: torch.Tensor | None = None
+    top_ks: torch.Tensor | None = None
+    min_ps: torch.Tensor | None = None
+    is_all_greedy: bool = True
+    grammars: list[Any] | None = None
+    logit_bias: torch.Tensor | None = None
+
+
 class Work(RequestWork):
     """The engine's step on the host."""
 
@@ -136,8 +149,30 @@ class Work(RequestWork):
     def make_request(self, rid: str, prompt: list[int], output: list[int], max_tokens: int) -> Request:
         return Request(rid, prompt, output, max_tokens, self.workload.stream)
 
+    def rewind(self) -> None:
+        super().rewind()
+        self.lengths_cpu, self.lengths_at_first = self.batch.seq_lens.cpu(), self.batch.seq_lens.clone()
+        self.sampling = BatchSampling(torch.zeros(len(self.all_requests), device=self.device))
+
+    def _filter(self, batch: RequestBatch, keep: list[int]) -> None:
+        super()._filter(batch, keep)
+        indices = torch.tensor(keep, dtype=torch.int64)
+        self.lengths_cpu = self.lengths_cpu[indices]
+        self.lengths_at_first = self.lengths_at_first[indices.to(self.device)]
+
+    def schedule(self) -> RequestBatch | None:
+        self.receive()  # from the tokenizer
+        self.receive()  # remote calls
+        return super().schedule()
+
     def worker_batch(self, batch: RequestBatch) -> RequestBatch:
+        """The batch the model gets: mirrors of the lengths, positions, a copy of the sampling state."""
+        self.lengths_cpu = self.lengths_cpu + 1
+        self.lengths_at_first = self.lengths_at_first + 1
         taken = RequestBatch(batch.reqs, self)
+        taken.lengths_cpu = self.lengths_cpu  # type: ignore[attr-defined]
+        taken.positions = torch.clamp(batch.seq_lens - 1, min=0).to(torch.int64)  # type: ignore[attr-defined]
+        taken.sampling = replace(self.sampling)  # type: ignore[attr-defined]
         taken.input_ids, taken.seq_lens, taken.slots = batch.input_ids, batch.seq_lens, batch.slots
         taken.multimodal_inputs = [r.multimodal_inputs for r in batch.reqs]  # type: ignore[attr-defined]
         taken.lora_ids = [r.lora_id for r in batch.reqs]  # type: ignore[attr-defined]

@@ -25,16 +25,19 @@ from greenlet import getcurrent, greenlet
 
 from microbench.errors import Aborted, Deadlock
 
+NAP_NS = 150_000
+"""A thread that slept shorter is woken quickly: its core has not gone idle (see `costs.handoff.wake_ns`)."""
+
 
 class _Task:
     """One task: its greenlet, what it waits for, and the token that makes its outdated timers no-ops."""
 
-    __slots__ = ("glet", "hold_token", "name", "signalled", "switches_seen", "timer_token", "waits_for")
+    __slots__ = ("asleep_since", "glet", "hold_token", "name", "signalled", "switches_seen", "timer_token", "waits_for")
 
     def __init__(self, name: str, glet: greenlet) -> None:
         self.name, self.glet = name, glet
         self.waits_for = ""
-        self.timer_token = self.hold_token = self.switches_seen = 0
+        self.timer_token = self.hold_token = self.switches_seen = self.asleep_since = 0
         self.signalled = False
 
 
@@ -83,6 +86,7 @@ class VirtualHost:
     wake_ns: from a signal (GIL freed, queue filled, event set) until the woken thread runs; of several values one is
         drawn each time, from a generator with a fixed seed. One value alone makes threads fall into step, which real
         ones don't.
+    nap_wake_ns: the same for a thread that slept less than NAP_NS: its core has not gone idle. Default: as wake_ns.
     overshoot_ns: how much later than asked a timed wait ends.
     signal_ns: what waking another thread costs the one that signals (a futex call).
     queue_ns: one queue operation without waiting.
@@ -95,6 +99,7 @@ class VirtualHost:
         self,
         *,
         wake_ns: int | Sequence[int] = 50_000,
+        nap_wake_ns: int | Sequence[int] | None = None,
         signal_ns: int = 0,
         overshoot_ns: int = 0,
         queue_ns: int = 1_500,
@@ -102,6 +107,8 @@ class VirtualHost:
         gil: bool = True,
     ) -> None:
         self._wakes_ns = (wake_ns,) if isinstance(wake_ns, int) else tuple(wake_ns)
+        nap = wake_ns if nap_wake_ns is None else nap_wake_ns
+        self._nap_wakes_ns = (nap,) if isinstance(nap, int) else tuple(nap)
         self._random = random.Random(0)
         self.signal_ns = signal_ns
         self.overshoot_ns, self.queue_ns = overshoot_ns, queue_ns
@@ -236,18 +243,19 @@ class VirtualHost:
         if task is None:
             raise Deadlock([("outside a run", what)])
         task.waits_for = what
+        task.asleep_since = self._now
         waiters.append(task)
         self._release(task)
         self._pause()
         task.waits_for = ""
         self._take(task)
 
-    def _wake_ns(self) -> int:
-        wakes = self._wakes_ns
+    def _wake_ns(self, task: _Task) -> int:
+        wakes = self._nap_wakes_ns if self._now - task.asleep_since < NAP_NS else self._wakes_ns
         return wakes[0] if len(wakes) == 1 else wakes[int(self._random.random() * len(wakes))]
 
     def _wake_later(self, task: _Task) -> None:
-        self._at(self._now + self._wake_ns(), task.glet.switch)
+        self._at(self._now + self._wake_ns(task), task.glet.switch)
         self.spend(self.signal_ns)
 
     # -- the GIL -------------------------------------------------------------------------------------------
@@ -279,6 +287,7 @@ class VirtualHost:
     def _enqueue(self, task: _Task) -> None:
         self._waiters.append(task)
         task.signalled = False
+        task.asleep_since = self._now
         self._arm(task)
 
     def _arm(self, task: _Task) -> None:
@@ -302,12 +311,13 @@ class VirtualHost:
             return False
         task = self._waiters[0]
         task.signalled = True
-        self._at(self._now + self._wake_ns(), lambda: self._woken(task))
+        self._at(self._now + self._wake_ns(task), lambda: self._woken(task))
         return True
 
     def _woken(self, task: _Task) -> None:
         task.signalled = False
         if self._holder is not None:
+            task.asleep_since = self._now
             self._arm(task)
             return
         self._waiters.remove(task)
@@ -343,7 +353,7 @@ class VirtualHost:
         # Nobody else can slip in: other takers only enqueue while a hand-over is under way.
         self._holder = taker
         self._drop_requested = False
-        self._at(self._now + self._wake_ns(), taken)
+        self._at(self._now + self._wake_ns(taker), taken)
         self._pause()
 
     def _hold(self, task: _Task, ns: int, atomic: bool) -> None:
