@@ -9,7 +9,7 @@ from microbench.engines import EngineProfile, Workload
 from microbench.engines.prices import shipped_profile
 from microbench.explain import deciding_cost, without_each_cost
 from microbench.measure import Budget, sample
-from microbench.target import Target, parse_target
+from microbench.target import Target
 from microbench.thresholds import flag
 from synthetic_models import Architecture, Gpu
 
@@ -36,7 +36,7 @@ def advice(
     profile = shipped_profile()
     sampled = sample(case, (base, overlap), budget=Budget(seconds=seconds), profile=profile)
     ratio, verdict = sampled.ratio(base, overlap), sampled.verdict(base, overlap)
-    computed = Case(target=parse_target(f"virtual+sim:{gpu.name}"), engine=engine, spec=spec, workload=workload)
+    computed = Case(target=Target(host="virtual", device="sim", gpu=gpu), engine=engine, spec=spec, workload=workload)
     gains = without_each_cost(computed, base, overlap, profile)
     return {
         "verdict": str(verdict),
@@ -50,5 +50,6 @@ def advice(
         "flag": flag(engine.name, verdict),
         "target": str(target),
         "target_says": target.says,
-        "host_profile": f"{profile.machine}, measured {profile.measured}" if target.host == "virtual" else None,
+        "explained_on": str(computed.target),
+        "host_profile": f"{profile.machine}, measured {profile.measured}",
     }

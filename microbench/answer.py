@@ -7,8 +7,9 @@ The founding case is SGLang issue 2558 (github.com/sgl-project/sglang/issues/255
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from microbench.case import Case
@@ -18,11 +19,12 @@ from microbench.devices.spec import LaunchCost
 from microbench.engines import EngineProfile
 from microbench.engines.prices import HostProfile
 from microbench.engines.pricing import measure_profile
+from microbench.environment import environment
 from microbench.explain import deciding_cost, without_each_cost
 from microbench.measure import Budget
 from microbench.stats import median
 from microbench.sweep import CONTEXT, Point, fitting_points, point_case, sweep
-from microbench.target import Target, open_target, parse_target
+from microbench.target import Target, open_target
 from synthetic_models import Architecture, Gpu
 
 GRID_BATCHES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 168, 200, 240, 280, 320, 360, 400, 450, 500)
@@ -52,7 +54,7 @@ class Question:
     ladder: tuple[Architecture, ...]
     pair: tuple[Architecture, Architecture]
     measured_batches: tuple[int, ...] = MEASURED_BATCHES
-    seconds: float = 55.0
+    seconds: float = 60.0
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -65,12 +67,17 @@ class Question:
 
     @property
     def grid_target(self) -> Target:
-        return parse_target(f"virtual+sim:{self.gpu.name}")
+        return Target(host="virtual", device="sim", gpu=self.gpu)
+
+    @property
+    def how(self) -> str:
+        """What the points on the target are."""
+        return "measured" if self.target.host == "real" else "computed"
 
 
 @dataclass
 class Answer:
-    """What was found, growing as it is measured; `partial` when it was interrupted.
+    """What was found, growing as it is measured; `partial` when it was interrupted or failed with `error`.
 
     rows: of `sweep.rows`, with `part` = `measured`, `measured launch`, `grid` (computed) or `launch sweep` (computed).
     gains_without: by model, the gain with one cost removed (see `explain`), at `explained_batch`.
@@ -83,6 +90,9 @@ class Answer:
     profile: HostProfile | None = None
     floor: Sequence[Cost] = ()
     partial: bool = False
+    error: str | None = None
+    skipped: list[str] = field(default_factory=list)
+    environment: Mapping[str, Any] = field(default_factory=dict)
 
     def select(self, part: str, scheduler: str | None = None, **columns: Any) -> list[dict[str, Any]]:
         """Rows of one part with these values."""
@@ -92,12 +102,16 @@ class Answer:
 
 
 def ask(question: Question, *, progress: Callable[[str, float], None] = lambda stage, share: None) -> Answer:
-    """Answer it. KeyboardInterrupt ends early; what was measured is kept and marked partial."""
-    answer = Answer(question)
+    """Answer it. Ctrl-C or an error ends early; what was measured until then is kept and marked partial."""
+    answer = Answer(question, environment=environment())
     try:
         _ask(question, answer, progress)
     except KeyboardInterrupt:
         answer.partial = True
+    except Exception as error:
+        if not answer.rows:
+            raise
+        answer.partial, answer.error = True, f"{type(error).__name__}: {error}"
     return answer
 
 
@@ -106,6 +120,7 @@ def _ask(question: Question, answer: Answer, progress: Callable[[str, float], No
     progress("pricing this host's Python", 0)
     answer.floor = floor(*open_target(question.target))
     answer.profile = profile = measure_profile([question.engine])
+    progress("pricing this host's Python", 1)
 
     def collect(part: str, points: Sequence[Point], target: Target, stage: str, **options: Any) -> None:
         found = sweep(
@@ -114,6 +129,7 @@ def _ask(question: Question, answer: Answer, progress: Callable[[str, float], No
             schedulers=question.schedulers[:2] if part.startswith("measured") else question.schedulers,
             profile=profile,
             progress=lambda share: progress(stage, share),
+            skip=lambda point, why: answer.skipped.append(f"{point.architecture.name} at batch {point.batch}: {why}"),
             **common,
             **options,
         )
@@ -147,11 +163,12 @@ def _ask(question: Question, answer: Answer, progress: Callable[[str, float], No
     base, overlap = question.schedulers[:2]
     worst = max(answer.select("grid", model=small.name), key=lambda r: r["ratio"])
     answer.explained_batch = worst["batch"]
+    gains = {}
     for model in question.pair:
-        case = point_case(
-            Point(architecture=model, batch=worst["batch"]), question.grid_target, question.engine, question.gpu
-        )
-        answer.gains_without[model.name] = without_each_cost(case, base, overlap, profile)
+        point = Point(architecture=model, batch=min(worst["batch"], largest[model]))
+        case = point_case(point, question.grid_target, question.engine, question.gpu)
+        gains[model.name] = without_each_cost(case, base, overlap, profile)
+    answer.gains_without = gains
 
 
 def launch_of(us: float) -> LaunchCost:
@@ -179,8 +196,7 @@ def verdict_words(answer: Answer) -> list[str]:
     question = answer.question
     sentences = [
         f"Question: does {question.schedulers[1]} pay against {question.schedulers[0]} in {question.engine.name} on "
-        f"{question.gpu.name}, context {CONTEXT} tokens? Target of the measured points: {question.target}, "
-        f"{question.target.says}."
+        f"{question.gpu.name}, context {CONTEXT} tokens? Target: {question.target}, {question.target.says}."
     ]
     for model in question.pair:
         sentences.append(_model_sentence(answer, model.name))
@@ -192,14 +208,18 @@ def verdict_words(answer: Answer) -> list[str]:
         cost = deciding_cost(gains)
         if cost != "none":
             sentences.append(
-                f"Why, for {small} at batch {answer.explained_batch} (computed): the cost that decides is {cost}. "
-                f"Overlap changes the step by {_change(1 - gains['nothing'])}, without that cost by "
+                f"Why, for {small} at batch {answer.explained_batch} (computed): what matters most is {cost}. Overlap "
+                f"changes the step by {_change(1 - gains['nothing'])}, and without that cost by "
                 f"{_change(1 - gains[cost])}."
             )
     if answer.floor:
         rows = ", ".join(f"{c.variant} {median(c.samples_ns) / 1e3:.2f} us" for c in answer.floor)
         sentences.append(f"Noise floor: {rows}.")
-    if answer.partial:
+    if answer.skipped:
+        sentences.append("Skipped: " + "; ".join(answer.skipped) + ".")
+    if answer.error:
+        sentences.append(f"Ended early by an error: {answer.error}.")
+    elif answer.partial:
         sentences.append("Interrupted: this is what was measured until then.")
     return sentences
 
@@ -207,7 +227,7 @@ def verdict_words(answer: Answer) -> list[str]:
 def _model_sentence(answer: Answer, model: str) -> str:
     rows = sorted(answer.select("measured", model=model), key=lambda r: r["batch"])
     if not rows:
-        return f"{model}: nothing measured."
+        return f"{model}: nothing {answer.question.how}."
     groups: dict[str, list[str]] = {}
     for row in rows:
         span = f"{_change(row['ratio_low'])} to {_change(row['ratio_high'])}"
@@ -216,22 +236,31 @@ def _model_sentence(answer: Answer, model: str) -> str:
     names = {"loses": "overlap loses at", "pays": "pays at", "equal": "is equal at", "inconclusive": "is undecided at"}
     parts = [f"{names[v]} {', '.join(groups[v])}" for v in order if v in groups]
     text = "; ".join(parts)
+    interval = "95 % interval" if answer.question.how == "measured" else "with the virtual host's error"
     start = "" if text.startswith("overlap") else "overlap "
-    return f"{model}: {start}{text}. (Change of the step time, 95 % interval.)"
+    return f"{model}: {start}{text}. (Change of the step time, {interval}.)"
 
 
 def _founding_sentence(answer: Answer) -> list[str]:
     """Whether the small model loses anywhere, as it does in the founding case."""
     small = answer.question.pair[0].name
     rows = answer.select("measured", model=small) + answer.select("measured launch", model=small)
-    if not rows or any(r["verdict"] == "loses" for r in rows):
+    founding = small == "qwen2.5-0.5b" and answer.question.engine.name == "sglang-0.4.0.post1"
+    if not founding or not rows or any(r["verdict"] == "loses" for r in rows):
         return []
     worst = max(rows, key=lambda r: float(r["ratio"]))
+    launch = "" if worst["launch_us"] is None else f" ({_launch_words(worst)})"
     return [
-        f"{small} does not clearly lose at any point measured here, unlike in SGLang issue 2558; nearest to it is batch "
-        f"{worst['batch']} at {worst['launch_us']:g} us a launch, {_change(worst['ratio'])} "
+        f"{small} does not clearly lose at any point {answer.question.how} here, unlike in SGLang issue 2558; nearest "
+        f"to it is batch {worst['batch']}{launch}: {_change(worst['ratio'])} "
         f"({_change(worst['ratio_low'])} to {_change(worst['ratio_high'])})."
     ]
+
+
+def _launch_words(row: Mapping[str, Any]) -> str:
+    if row["launch_mode"] == "graph":
+        return f"one graph replay of {row['launch_us']:g} us"
+    return f"launches of {row['launch_us']:g} us"
 
 
 def _launch_sentences(answer: Answer) -> list[str]:
@@ -239,15 +268,15 @@ def _launch_sentences(answer: Answer) -> list[str]:
     for model in answer.question.pair:
         for row in answer.select("measured launch", model=model.name):
             sentences.append(
-                f"{model.name} at batch {row['batch']} with launches of {row['launch_us']:g} us (measured): overlap "
+                f"{model.name} at batch {row['batch']} with {_launch_words(row)} ({answer.question.how}): overlap "
                 f"changes the step by {_change(row['ratio'])} ({_change(row['ratio_low'])} to "
                 f"{_change(row['ratio_high'])}): {row['verdict']}."
             )
         rows = answer.select("launch sweep", model=model.name)
-        unsure = [r["launch_us"] for r in rows if r["verdict"] != "pays"]
+        unsure = [r["launch_us"] for r in takewhile(lambda r: r["verdict"] != "pays", reversed(rows))]
         if not rows:
             continue
-        batch, gpu_ms = rows[0]["batch"], rows[0]["gpu_step_ms"]
+        batch, gpu_ms = rows[0]["batch"], rows[0]["modelled_gpu_step_ms"]
         if unsure:
             sentences.append(
                 f"{model.name} at batch {batch} (GPU step {gpu_ms:.1f} ms, computed): overlap no longer surely pays "

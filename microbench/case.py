@@ -10,8 +10,7 @@ from microbench.devices.spec import SAMPLE_NS, LaunchCost, StepSpec, even_kernel
 from microbench.engines import EngineProfile, Workload, real_work
 from microbench.engines.priced import PricedWork
 from microbench.engines.prices import HostProfile, shipped_profile
-from microbench.hosts.virtual import VirtualHost
-from microbench.protocols import EngineWork
+from microbench.protocols import Device, EngineWork, Host, Model
 from microbench.schedulers import Run, overlaps, scheduler
 from microbench.target import Target, open_target
 from microbench.trace import Trace, Window
@@ -75,22 +74,25 @@ def what_if_spec(
 class Instance:
     """One engine under one scheduler, kept between blocks."""
 
-    def __init__(self, case: Case, name: str, profile: HostProfile) -> None:
+    def __init__(
+        self, case: Case, name: str, *, host: Host, device: Device, model: Model, profile: HostProfile
+    ) -> None:
         self.name, self._function = scheduler(name)
-        self.host, self.device = open_target(case.target, profile=profile, switch_interval_s=case.switch_interval_s)
-        self.model = self.device.model(case.spec)
+        self.host, self.device, self.model = host, device, model
         overlap = overlaps(self.name)
+        self.forward_stream = device.Stream() if overlap else None
         self.work: EngineWork
-        if isinstance(self.host, VirtualHost):
-            self.work = PricedWork(self.host, profile, case.engine.name, case.workload, overlap=overlap)
+        if case.target.host == "virtual":
+            self.work = PricedWork(host, profile, case.engine.name, case.workload, overlap=overlap)
         else:
-            self.work = real_work(case.engine, case.workload, overlap=overlap, device=self.device.tensor_device)
+            self.work = real_work(case.engine, case.workload, overlap=overlap, device=device.tensor_device)
 
     def block(self, steps: int, *, warm: int) -> Window:
         """Run `warm` + `steps` + 1 steps and measure the middle ones; each block starts from the same requests."""
         self.work.rewind()
         trace, before = Trace(self.host.now_ns), self.device.busy_ns()
-        self._function(Run(self.host, self.device, self.model, self.work, trace), warm + steps + 1)
+        run = Run(self.host, self.device, self.model, self.work, trace, self.forward_stream)
+        self._function(run, warm + steps + 1)
         after, window = self.device.busy_ns(), trace.window(warm)
         if before is None or after is None:
             return window
@@ -102,11 +104,14 @@ class Instance:
 
 @contextmanager
 def instances(case: Case, schedulers: Sequence[str], profile: HostProfile | None = None) -> Iterator[list[Instance]]:
-    """An instance of the case under each scheduler; closed on leaving."""
+    """An instance of the case under each scheduler, on one host, device and model; closed on leaving."""
+    profile = profile or shipped_profile()
+    host, device = open_target(case.target, profile=profile, switch_interval_s=case.switch_interval_s)
+    model = device.model(case.spec)
     with ExitStack() as stack:
         opened = []
         for name in schedulers:
-            instance = Instance(case, name, profile or shipped_profile())
+            instance = Instance(case, name, host=host, device=device, model=model, profile=profile)
             stack.callback(instance.close)
             opened.append(instance)
         yield opened

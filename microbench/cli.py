@@ -1,10 +1,12 @@
-"""The `microbench` command: parses and prints; everything it prints is computed elsewhere."""
+"""The `microbench` command: parses and checks; `terminal` prints, everything printed is computed elsewhere."""
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +16,8 @@ import click
 from microbench.errors import MicrobenchError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
+MOST_TOKENS = 50_000_000
+"""Token ids that `step` may hold as Python objects, 40 bytes each."""
 
 
 class _Group(click.Group):
@@ -70,35 +74,6 @@ def _emit(document: Any) -> None:
     click.echo(json.dumps(document, allow_nan=False))
 
 
-def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0)
-    for row in rows:
-        table.add_row(*row)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
-    console.print(table)
-
-
-def _progress() -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    return Progress(
-        TextColumn("{task.description:<28}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-
-
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="overlap-microbench")
 def main() -> None:
@@ -111,7 +86,7 @@ def _example(text: str) -> str:
 
 @main.command(epilog=_example("microbench run --out results/today"))
 @click.option("--out", type=click.Path(path_type=Path), help="Results folder. [default: microbench-results/TIME]")
-@click.option("--gpu", "gpu_name", default="a100-80g", show_default=True, help="GPU to model.")
+@click.option("--gpu", "gpu_name", help="GPU to model. [default: the CUDA GPU here if it is known, else a100-80g]")
 @click.option("--engine", "engine_name", default="sglang-0.4.0.post1", show_default=True)
 @click.option(
     "--model", "models", multiple=True, help="Exactly two: the small and the large one. [default: qwen2.5-0.5b and -3b]"
@@ -123,7 +98,7 @@ def _example(text: str) -> str:
 @json_option
 def run(
     out: Path | None,
-    gpu_name: str,
+    gpu_name: str | None,
     engine_name: str,
     models: tuple[str, ...],
     target_name: str | None,
@@ -135,57 +110,57 @@ def run(
     Measures the two models on this host, computes a grid over sizes, batches and launch costs on the virtual host,
     and writes tables, figures and thresholds into a folder.
     """
-    from microbench.answer import Question, ask, verdict_words
+    from microbench.answer import Question, ask
     from microbench.engines import engine
     from microbench.records import check_writable
     from microbench.report import write_answer
-    from microbench.target import default_target, open_target, parse_target
-    from synthetic_models import ARCHITECTURES, architecture, gpu
+    from microbench.sweep import CONTEXT
+    from microbench.target import choose, open_target
+    from microbench.terminal import show_answer, staged_progress
+    from synthetic_models import ARCHITECTURES, architecture, check_fits
 
     if models and len(models) != 2:
         raise click.UsageError("give --model exactly twice: the small and the large model")
-    profile, card = engine(engine_name), gpu(gpu_name)
-    pair = tuple(_architecture(m) for m in models) or (architecture("qwen2.5-0.5b"), architecture("qwen2.5-3b"))
-    family = [a for name, a in ARCHITECTURES.items() if name.startswith("qwen2.5")]
-    ladder = sorted({*family, *pair}, key=lambda a: a.parameters)
-    target = parse_target(target_name) if target_name else default_target(card.name)
-    _same_gpu(target, card)
-    if pair[0] == pair[1]:
-        raise UsageError(f"--model names {pair[0].name} twice; give a small and a large model")
+    profile = engine(engine_name)
+    chosen = [_architecture(m) for m in models] or [architecture("qwen2.5-0.5b"), architecture("qwen2.5-3b")]
+    small, large = sorted(chosen, key=lambda a: a.parameters)
+    if small.parameters == large.parameters:
+        raise UsageError(f"{small.name} and {large.name} are of one size; give a small and a large model")
+    family = {a.parameters: a for name, a in ARCHITECTURES.items() if name.startswith("qwen2.5")}
+    ladder = sorted({**family, small.parameters: small, large.parameters: large}.values(), key=lambda a: a.parameters)
+    target, card = choose(target_name, gpu_name)
+    if target.host != "real":
+        raise UsageError(f"target {target}: run measures, so the host must be real; for computed answers use advise")
+    for model in (small, large):
+        check_fits(model, card, 1, CONTEXT)
     open_target(target)
     folder = out or Path("microbench-results") / datetime.now().strftime("%Y%m%d-%H%M%S")
     check_writable(folder)
     click.echo(f"target: {target}: {target.says}", err=True)
     question = Question(
-        target=target, gpu=card, engine=profile, ladder=tuple(ladder), pair=(pair[0], pair[1]), seconds=seconds
+        target=target, gpu=card, engine=profile, ladder=tuple(ladder), pair=(small, large), seconds=seconds
     )
-    with _progress() as bar:
-        tasks: dict[str, Any] = {}
-
-        def progress(stage: str, share: float) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=1)
-            bar.update(tasks[stage], completed=share)
-
+    with staged_progress() as progress:
         answer = ask(question, progress=progress)
-    document = write_answer(folder, answer)
+    with _uninterrupted():
+        document = write_answer(folder, answer)
     if as_json:
         _emit(document)
-        return
-    measured = question.schedulers[:2]
-    _table(
-        f"Measured: {target} ({target.says})",
-        ("model", "batch", "launch", "GPU ms", *(f"{s} ms" for s in measured), "change", "95 %", "verdict"),
-        _answer_rows(answer),
-    )
-    for sentence in verdict_words(answer):
-        click.echo(sentence)
-    click.echo(f"results: {folder}")
+    else:
+        show_answer(answer)
+        click.echo(f"results: {folder}")
+    if answer.error:
+        raise MicrobenchError(f"{answer.error}; what was measured before is in {folder}")
 
 
-def _same_gpu(target: Any, card: Any) -> None:
-    if target.gpu is not None and target.gpu != card:
-        raise UsageError(f"--gpu {card.name}, but target {target} models {target.gpu.name}; give the same GPU in both")
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C off while files are written."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _run_results(folder: Path) -> Any:
@@ -198,22 +173,6 @@ def _run_results(folder: Path) -> Any:
     if frame.empty:
         raise BadResults(f"{folder}: the run was interrupted before anything was measured; run it again")
     return frame, manifest
-
-
-def _answer_rows(answer: Any) -> Iterable[Sequence[str]]:
-    for row in sorted(answer.select("measured"), key=lambda r: (r["parameters"], r["batch"])):
-        same = [r for r in answer.rows if r["part"] == "measured" and r["model"] == row["model"]]
-        steps = {r["scheduler"]: r["step_ms"] for r in same if r["batch"] == row["batch"]}
-        yield (
-            row["model"],
-            str(row["batch"]),
-            row["launch_mode"],
-            f"{row['gpu_step_ms']:.2f}",
-            *(f"{ms:.2f}" for ms in steps.values()),
-            f"{(row['ratio'] - 1) * 100:+.1f} %",
-            f"{(row['ratio_low'] - 1) * 100:+.1f} to {(row['ratio_high'] - 1) * 100:+.1f}",
-            row["verdict"],
-        )
 
 
 def _architecture(name: str) -> Any:
@@ -274,12 +233,22 @@ def step(
     from microbench.measure import Budget, sample
     from microbench.schedulers import scheduler
     from microbench.target import parse_target
-    from microbench.trace import SEGMENTS
+    from microbench.terminal import show_steps
 
     target, profile = parse_target(target_name), engine(engine_name)
     names = [scheduler(name.strip())[0] for name in scheduler_names.split(",")]
     if len(set(names)) < len(names):
         raise UsageError(f"--scheduler names a scheduler twice: {scheduler_names}")
+
+    priced = (launch_gil_us, launch_free_us, graph_launch_us)
+    if target.gpu is None and any(us is not None for us in priced):
+        raise UsageError(f"target {target}: a launch costs what it costs there; leave the launch prices out")
+    tokens = requests * (max_prompt // 2 + generated)
+    if target.host == "real" and tokens > MOST_TOKENS:
+        raise UsageError(
+            f"{requests} requests of up to {max_prompt} + {generated} tokens are {tokens:.1e} tokens to hold; "
+            f"at most {MOST_TOKENS:.0e}"
+        )
 
     def ns(us: float | None, otherwise: int) -> int:
         return otherwise if us is None else round(us * 1000)
@@ -298,7 +267,7 @@ def step(
         workload=Workload(requests=requests, max_prompt=max_prompt, generated=generated, stream=bool(stream)),
         switch_interval_s=switch_interval,
     )
-    budget = Budget(seconds=3600, steps=15, warm=5, max_rounds=rounds, half_width=1e-9)
+    budget = Budget(seconds=3600, steps=15, warm=5, exactly=rounds)
     sampled = sample(case, names, budget=budget)
     results = []
     for name in names:
@@ -316,22 +285,11 @@ def step(
         point = {"target": str(target), "engine": profile.name, "requests": requests, "gpu_ms": gpu_ms}
         _emit({**point, "partial": sampled.interrupted, "results": results})
         return
-    _table(
+    show_steps(
         f"One step: {target} ({target.says}); {profile.name}, {requests} requests; ms a step",
-        ("scheduler", "step", "GPU busy", *SEGMENTS),
-        (
-            (
-                str(r["scheduler"]),
-                f"{r['step_ms']:.2f}",
-                "-" if r["gpu_busy_ms"] is None else f"{r['gpu_busy_ms']:.2f}",
-                *(f"{r['host_ms'][s]:.2f}" for s in SEGMENTS),  # type: ignore[index]
-            )
-            for r in results
-        ),
+        results,
+        sampled.interrupted,
     )
-    if sampled.interrupted:
-        click.echo("Interrupted: these are the rounds that were measured.")
-    click.echo("Host segments include waiting for the GIL. Launch and process run on two threads in overlap_thread.")
 
 
 @main.command(epilog=_example("microbench costs --target real+sim:h100"))
@@ -342,73 +300,26 @@ def costs(target_name: str | None, engine_name: str, as_json: bool) -> None:
     """The isolated costs, one by one, below the noise floor of the instruments."""
     from microbench.costs import all_costs
     from microbench.engines import engine
-    from microbench.stats import summary
     from microbench.target import default_target, parse_target
+    from microbench.terminal import show_costs, staged_progress
 
-    target = parse_target(target_name) if target_name else default_target("a100-80g")
+    target = parse_target(target_name) if target_name else default_target()
     if target.host != "real":
         raise UsageError(f"target {target}: isolated costs are measured, so the host must be real")
-    found = []
-    profile = engine(engine_name)
-    with _progress() as bar:
-        task = bar.add_task("measuring", total=None)
-        partial = False
+    found, partial, profile = [], False, engine(engine_name)
+    with staged_progress() as progress:
         try:
             for cost in all_costs(target, profile):
-                bar.update(task, description=cost.group)
-                found.append((cost, summary(cost.samples_ns)))
+                found.append(cost)
+                progress(cost.group, 1)
         except KeyboardInterrupt:
             if not found:
                 raise
             partial = True
     if as_json:
-        _emit(
-            {
-                "target": str(target),
-                "partial": partial,
-                "costs": [
-                    {
-                        "group": c.group,
-                        "variant": c.variant,
-                        "clock": c.clock,
-                        "median_us": s.median / 1e3,
-                        "interval_us": [s.low / 1e3, s.high / 1e3],
-                        "p10_us": _us(s.p10),
-                        "p90_us": _us(s.p90),
-                        "p99_us": _us(s.p99),
-                        "n": s.n,
-                        "facts": c.facts,
-                    }
-                    for c, s in found
-                ],
-            }
-        )
-        return
-    for group in dict.fromkeys(c.group for c, _ in found):
-        _table(
-            f"{group} (us; {target})",
-            ("variant", "median", "95 %", "p90", "p99", "n", "clock", "facts"),
-            (
-                (
-                    c.variant,
-                    f"{s.median / 1e3:.2f}",
-                    f"{s.low / 1e3:.2f} to {s.high / 1e3:.2f}",
-                    "n too small" if s.p90 is None else f"{s.p90 / 1e3:.2f}",
-                    "n too small" if s.p99 is None else f"{s.p99 / 1e3:.2f}",
-                    str(s.n),
-                    c.clock,
-                    ", ".join(f"{k} {v:g}" for k, v in c.facts.items()),
-                )
-                for c, s in found
-                if c.group == group
-            ),
-        )
-    if partial:
-        click.echo("Interrupted: these are the costs that were measured.")
-
-
-def _us(ns: float | None) -> float | None:
-    return None if ns is None else ns / 1e3
+        _emit({"target": str(target), "partial": partial, "costs": [cost.to_json() for cost in found]})
+    else:
+        show_costs(target, found, partial)
 
 
 @main.command(epilog=_example("microbench advise --model qwen2.5-0.5b --gpu a100-80g --batch 200 --context 2560"))
@@ -433,12 +344,11 @@ def advise(
     """pays / loses / equal / inconclusive for one model on one GPU, the cost that decides, and the engine flag."""
     from microbench.advice import advice
     from microbench.engines import engine
-    from microbench.target import parse_target
+    from microbench.target import choose
+    from microbench.terminal import show_advice
     from synthetic_models import gpu
 
-    card = gpu(gpu_name)
-    target = parse_target(target_name or f"virtual+sim:{card.name}")
-    _same_gpu(target, card)
+    target, card = choose(target_name or f"virtual+sim:{gpu(gpu_name).name}", gpu_name)
     found = advice(
         _architecture(model),
         card,
@@ -451,17 +361,7 @@ def advise(
     if as_json:
         _emit(found)
         return
-    low, high = found["interval"]
-    click.echo(
-        f"{found['verdict']}: overlap changes {model} on {card.name} (batch {batch}, context {context}) by "
-        f"{-100 * found['gain']:+.1f} % a step ({-100 * high:+.1f} to {-100 * low:+.1f})"
-    )
-    for name, ms in found["step_ms"].items():
-        click.echo(f"  {name:<26} {ms:8.2f} ms a step")
-    click.echo(f"  {'GPU work':<26} {found['gpu_step_ms']:8.2f} ms a step (modelled)")
-    click.echo(f"deciding cost: {found['deciding_cost']}")
-    click.echo(f"flag: {found['flag'] or 'none; the default (overlap on) stands'}")
-    click.echo(f"target: {found['target']}: {found['target_says']}")
+    show_advice(f"{model} on {card.name} (batch {batch}, context {context})", found)
 
 
 @main.command(epilog=_example("microbench plot microbench-results/20261201-120000"))
@@ -473,7 +373,9 @@ def plot(folder: Path, as_json: bool) -> None:
 
     frame, manifest = _run_results(folder)
     drawn = draw_all(frame, manifest, folder)
-    _emit({"figures": [str(p) for p in drawn]}) if as_json else click.echo("\n".join(str(p) for p in drawn))
+    _emit({"target": manifest["target"], "figures": [str(p) for p in drawn]}) if as_json else click.echo(
+        "\n".join(str(p) for p in drawn)
+    )
 
 
 @main.command(epilog=_example("microbench thresholds microbench-results/20261201-120000"))
@@ -482,39 +384,14 @@ def plot(folder: Path, as_json: bool) -> None:
 def thresholds(folder: Path, as_json: bool) -> None:
     """From which model size and GPU step time overlap pays, by batch, and the engine flag that follows."""
     from microbench.report import frame_thresholds
+    from microbench.terminal import show_thresholds
 
     frame, manifest = _run_results(folder)
     document = frame_thresholds(frame, manifest)
     if as_json:
         _emit(document)
-        return
-    for target in dict.fromkeys(e["target"] for e in document["entries"]):
-        entries = [e for e in document["entries"] if e["target"] == target]
-        _table(
-            f"Where overlap pays: {target}, {entries[0]['engine']}, {entries[0]['scheduler']}",
-            ("batch", "launch", "us", "pays above", "and surely from", "GPU step ms", "models that lose"),
-            (
-                (
-                    str(e["batch"]),
-                    e["launch_mode"],
-                    f"{e['launch_us']:g}",
-                    _size(e["model_parameters"]["above"], e["state"]),
-                    _size(e["model_parameters"]["at_most"], e["state"]),
-                    _span(e["gpu_step_ms"]),
-                    ", ".join(r["model"] for r in e["rungs"] if r["verdict"] == "loses") or "none",
-                )
-                for e in entries
-            ),
-        )
-
-
-def _size(parameters: float | None, state: str) -> str:
-    return state.replace("_", " ") if parameters is None else f"{parameters / 1e9:.2f}B"
-
-
-def _span(bracket: dict[str, float | None]) -> str:
-    low, high = bracket["above"], bracket["at_most"]
-    return f"{'-' if low is None else f'{low:.2f}'} to {'-' if high is None else f'{high:.2f}'}"
+    else:
+        show_thresholds(document)
 
 
 if __name__ == "__main__":

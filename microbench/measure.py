@@ -23,7 +23,8 @@ class Budget:
     """How long to sample: until every ratio is narrow enough, or the time or the rounds are used up.
 
     Narrow enough: half the interval is at most `half_width`, or a quarter of the change itself. Too few pairs for a
-    verdict may take up to three times the time.
+    verdict may take up to three times the time. It is looked at after 6, 12, 24, ... rounds only, because every look
+    is a chance to stop on a fluke. exactly: this many rounds instead, whatever they show.
     Each round runs every scheduler once, for `steps` measured steps after `warm`; the order turns round each time.
     """
 
@@ -32,17 +33,18 @@ class Budget:
     warm: int = 3
     max_rounds: int = 40
     half_width: float = 0.01
+    exactly: int | None = None
 
 
 @dataclass(frozen=True)
 class Sampled:
     """The blocks of each scheduler, in the order they ran; block i of each belongs to the same round.
 
-    exact: computed on the virtual host. interrupted: Ctrl-C ended it early.
+    computed: by the virtual host. interrupted: Ctrl-C ended it early.
     """
 
     blocks: Mapping[str, Sequence[Window]]
-    exact: bool
+    computed: bool
     interrupted: bool = False
 
     def step_ns(self, name: str) -> float:
@@ -62,14 +64,14 @@ class Sampled:
     def ratio(self, base: str, other: str) -> Ratio:
         """Step time of `other` over `base`. Computed steps get the virtual host's own error as interval."""
         pair = paired_ratio([b.step_ns for b in self.blocks[base]], [b.step_ns for b in self.blocks[other]])
-        if not self.exact:
+        if not self.computed:
             return pair
         return Ratio(pair.value, pair.value * (1 - MODEL_ERROR), pair.value * (1 + MODEL_ERROR), pair.n)
 
     def verdict(self, base: str, other: str) -> Verdict:
         """Whether `other` pays against `base`."""
         ratio = self.ratio(base, other)
-        return verdict(ratio.interval) if self.exact else verdict(ratio)
+        return verdict(ratio.interval) if self.computed else verdict(ratio)
 
 
 def sample(
@@ -94,19 +96,20 @@ def sample(
 
 def _compute(opened: Sequence[Instance], budget: Budget) -> Sampled:
     """A few blocks each: wake-up times are drawn, so a convoy takes another course in every one."""
+    blocks = budget.exactly or COMPUTED_BLOCKS
     return Sampled(
-        {i.name: [i.block(budget.steps, warm=budget.warm) for _ in range(COMPUTED_BLOCKS)] for i in opened}, exact=True
+        {i.name: [i.block(budget.steps, warm=budget.warm) for _ in range(blocks)] for i in opened}, computed=True
     )
 
 
 def _interleave(opened: Sequence[Instance], budget: Budget, progress: Callable[[float], None]) -> Sampled:
     blocks: dict[str, list[Window]] = {instance.name: [] for instance in opened}
     base = opened[0].name
-    sampled = Sampled(blocks, exact=False)
+    sampled = Sampled(blocks, computed=False)
     for instance in opened:
         instance.block(2, warm=budget.warm)
     start = time.monotonic()
-    for done in range(budget.max_rounds):
+    for done in range(budget.exactly or budget.max_rounds):
         order = opened if done % 2 == 0 else opened[::-1]
         round_: dict[str, Window] = {}
         try:
@@ -115,14 +118,21 @@ def _interleave(opened: Sequence[Instance], budget: Budget, progress: Callable[[
         except KeyboardInterrupt:
             if not blocks[base]:
                 raise
-            return Sampled(blocks, exact=False, interrupted=True)
+            return Sampled(blocks, computed=False, interrupted=True)
         for name, window in round_.items():
             blocks[name].append(window)
         used = (time.monotonic() - start) / budget.seconds
         progress(min(used, 1.0))
+        if budget.exactly:
+            continue
         ratios = [sampled.ratio(base, instance.name) for instance in opened[1:]]
         if used >= (1 if done + 1 >= MIN_PAIRS else 3):
             break
-        if ratios and all(narrow_enough(r, half_width=max(budget.half_width, abs(r.gain) / 4)) for r in ratios):
+        look = done + 1 in (MIN_PAIRS << i for i in range(10))
+        if (
+            look
+            and ratios
+            and all(narrow_enough(r, half_width=max(budget.half_width, abs(r.gain) / 4)) for r in ratios)
+        ):
             break
     return sampled

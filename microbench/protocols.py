@@ -130,6 +130,7 @@ class Device(Protocol):
 
     name: str
     tensor_device: str
+    modelled: bool
 
     def Stream(self, *, priority: int = 0) -> StreamLike: ...
 

@@ -224,6 +224,21 @@ def summary(samples: Iterable[float], *, confidence: float = 0.95, resamples: in
     return Summary(len(values), median(values), interval.low, interval.high, p10, p90, p99)
 
 
+def order_interval(samples: Iterable[float], *, confidence: float = 0.95) -> Interval:
+    """The distribution-free interval of the median between two order statistics (that of the sign test).
+
+    From the k-th smallest to the k-th largest sample, with the largest k whose binomial tail P(X < k), X ~ B(n, 1/2),
+    is at most (1 - confidence) / 2; from the smallest to the largest where even those miss the confidence.
+    """
+    ordered = sorted(_checked(samples))
+    n, k, tail = len(ordered), 0, 0.5 ** len(ordered)
+    while tail <= (1 - confidence) / 2 and k < n // 2:
+        k += 1
+        tail += math.comb(n, k) * 0.5**n
+    low = max(k - 1, 0)
+    return Interval(ordered[low], ordered[n - 1 - low])
+
+
 def paired_ratio(
     base: Iterable[float],
     other: Iterable[float],
@@ -233,6 +248,8 @@ def paired_ratio(
     seed: int = 0,
 ) -> Ratio:
     """Median of other_i / base_i over the pairs, with a bootstrap interval that resamples pairs.
+
+    The percentile bootstrap of a median is too narrow for few pairs, so the interval is widened to `order_interval`.
 
     ValueError if the two differ in length, are empty, or hold a NaN, an infinity, zero or a negative number.
     """
@@ -246,7 +263,8 @@ def paired_ratio(
                 raise ValueError(f"{name}: sample {index} is {value:g}, not positive")
     ratios = [o / b for b, o in zip(base_values, other_values, strict=True)]
     interval = bootstrap_median(ratios, confidence=confidence, resamples=resamples, seed=seed)
-    return Ratio(median(ratios), interval.low, interval.high, len(ratios))
+    ordered = order_interval(ratios, confidence=confidence)
+    return Ratio(median(ratios), min(interval.low, ordered.low), max(interval.high, ordered.high), len(ratios))
 
 
 def gain(ratio: float) -> float:

@@ -10,6 +10,7 @@ from microbench.case import Case, model_spec
 from microbench.devices.spec import LaunchCost
 from microbench.engines import EngineProfile, Workload
 from microbench.engines.prices import HostProfile
+from microbench.errors import Unavailable
 from microbench.measure import Budget, Sampled, sample
 from microbench.target import Target
 from synthetic_models import Architecture, Gpu, max_batch
@@ -52,20 +53,26 @@ def sweep(
     profile: HostProfile | None = None,
     budget: Callable[[int], Budget] = lambda i: Budget(),
     progress: Callable[[float], None] = lambda share: None,
+    skip: Callable[[Point, str], None] = lambda point, why: None,
 ) -> Iterator[list[dict[str, Any]]]:
     """The rows of each point as soon as it is measured. `budget(i)` is asked before point i; `progress` gets 0..1.
 
+    A point that the target can't run (a real GPU's memory) is passed to `skip` with the reason.
     Raises KeyboardInterrupt after the rows of a point that Ctrl-C cut short.
     """
     for i, point in enumerate(points):
         case = point_case(point, target, engine, gpu)
-        sampled = sample(
-            case,
-            schedulers,
-            budget=budget(i),
-            profile=profile,
-            progress=lambda share, i=i: progress((i + share) / len(points)),  # type: ignore[misc]
-        )
+        try:
+            sampled = sample(
+                case,
+                schedulers,
+                budget=budget(i),
+                profile=profile,
+                progress=lambda share, i=i: progress((i + share) / len(points)),  # type: ignore[misc]
+            )
+        except Unavailable as why:
+            skip(point, str(why))
+            continue
         yield rows(point, case, sampled, schedulers)
         if sampled.interrupted:
             raise KeyboardInterrupt
@@ -73,14 +80,17 @@ def sweep(
 
 
 def rows(point: Point, case: Case, sampled: Sampled, schedulers: Sequence[str]) -> list[dict[str, Any]]:
-    """One row a scheduler; times in ms, ratios against the first scheduler."""
-    base = schedulers[0]
+    """One row a scheduler; times in ms, ratios against the first scheduler.
+
+    launch_us: what one launch (or replay) was told to cost the host; None on a real GPU, where it costs what it costs.
+    """
+    base, modelled = schedulers[0], case.target.gpu is not None
     result = []
     for name in schedulers:
         blocks = sampled.blocks[name]
         row: dict[str, Any] = {
             "target": str(case.target),
-            "modelled_gpu": case.target.gpu is not None,
+            "modelled_gpu": modelled,
             "measured_host": case.target.host == "real",
             "engine": case.engine.name,
             "model": point.architecture.name,
@@ -88,9 +98,8 @@ def rows(point: Point, case: Case, sampled: Sampled, schedulers: Sequence[str]) 
             "batch": point.batch,
             "context": case.spec.context,
             "launch_mode": "graph" if case.spec.graph else "eager",
-            "launch_us": (case.spec.graph or case.spec.launch).total_ns / 1e3,
-            "launch_ms": case.spec.launch_ns / 1e6,
-            "gpu_step_ms": case.spec.gpu_ns / 1e6,
+            "launch_us": (case.spec.graph or case.spec.launch).total_ns / 1e3 if modelled else None,
+            "modelled_gpu_step_ms": case.spec.gpu_ns / 1e6,
             "scheduler": name,
             "step_ms": sampled.step_ns(name) / 1e6,
             "rounds": len(blocks),

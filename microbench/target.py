@@ -5,11 +5,11 @@ The only place that opens a host or device by name; what it opens is imported la
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from microbench.errors import UsageError
-from synthetic_models import GPUS, Gpu, gpu
+from microbench.errors import Unavailable, UsageError
+from synthetic_models import GPUS, Gpu, UnknownName, gpu
 
 if TYPE_CHECKING:
     from microbench.engines.prices import HostProfile
@@ -73,6 +73,7 @@ def open_target(
             wake_ns=profile.wake_ns,
             nap_wake_ns=profile.nap_wake_ns,
             signal_ns=profile.signal_ns,
+            dispatch_factor=profile.dispatch_factor,
             overshoot_ns=profile.overshoot_ns,
             queue_ns=profile.queue_ns,
             gil=profile.gil,
@@ -94,8 +95,55 @@ def open_target(
     )
 
 
-def default_target(gpu_name: str) -> Target:
-    """`real+torch` where CUDA works, else the real host with `gpu_name` modelled."""
+def visible_gpu() -> Gpu | None:
+    """The CUDA GPU of this machine, None without one.
+
+    A card that isn't among the known ones gets its own name and memory, and the A100's speeds with a source that says
+    so.
+    """
     import torch
 
-    return parse_target("real+torch" if torch.cuda.is_available() else f"real+sim:{gpu_name}")
+    if not torch.cuda.is_available():
+        return None
+    name: str = torch.cuda.get_device_name(0)
+    try:
+        return gpu(name)
+    except UnknownName:
+        return replace(
+            gpu("a100-80g"),
+            name=name.lower().replace(" ", "-"),
+            memory_bytes=torch.cuda.get_device_properties(0).total_memory,
+            source=("speeds of a100-80g: this card is not among the known ones, so modelled times are not its own",),
+            fit_error=None,
+        )
+
+
+def choose(target_name: str | None, gpu_name: str | None) -> tuple[Target, Gpu]:
+    """The target to measure on, and the GPU that is modelled beside it.
+
+    Without a target: the CUDA GPU if there is one (and it is the one named), else this host with the named GPU (default
+    a100-80g) modelled. Raises UsageError when the two names are of different GPUs.
+    """
+    card = gpu(gpu_name) if gpu_name else None
+    if target_name and (modelled := parse_target(target_name).gpu):
+        if card and card != modelled:
+            raise UsageError(f"--gpu {card.name}, but target {target_name} models {modelled.name}; name one GPU")
+        return parse_target(target_name), modelled
+    here = visible_gpu()
+    if target_name:
+        target = parse_target(target_name)
+        if here is None:
+            open_target(target)  # says what is missing
+            raise Unavailable(f"target {target}: no CUDA GPU is visible")
+        if card and card != here:
+            raise UsageError(f"--gpu {card.name}, but target {target} is this machine's {here.name}; leave --gpu out")
+        return target, here
+    if here is not None and card in (None, here):
+        return parse_target("real+torch"), here
+    card = card or gpu("a100-80g")
+    return parse_target(f"real+sim:{card.name}"), card
+
+
+def default_target() -> Target:
+    """`real+torch` where CUDA works, else this host with an A100 modelled."""
+    return choose(None, None)[0]

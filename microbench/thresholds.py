@@ -22,7 +22,7 @@ def crossovers(rows: Iterable[Mapping[str, Any]], scheduler: str) -> list[dict[s
             key = (row["part"], row["target"], row["engine"], row["launch_mode"], row["launch_us"], row["batch"])
             groups.setdefault(key, []).append(row)
     entries = []
-    for (part, target, engine_name, mode, launch_us, batch), group in sorted(groups.items()):
+    for (part, target, engine_name, mode, launch_us, batch), group in sorted(groups.items(), key=lambda g: g[0][-1]):
         ladder = sorted(group, key=lambda r: r["parameters"])
         by_size = crossover([(r["parameters"], Verdict(r["verdict"])) for r in ladder])
         entries.append(
@@ -36,12 +36,12 @@ def crossovers(rows: Iterable[Mapping[str, Any]], scheduler: str) -> list[dict[s
                 "scheduler": scheduler,
                 "state": str(by_size.state),
                 "model_parameters": _bracket(by_size),
-                "gpu_step_ms": _step_bracket(by_size, ladder),
+                "modelled_gpu_step_ms": _step_bracket(by_size, ladder),
                 "rungs": [
                     {
                         "model": r["model"],
                         "parameters": int(r["parameters"]),
-                        "gpu_step_ms": round(float(r["gpu_step_ms"]), 4),
+                        "modelled_gpu_step_ms": round(float(r["modelled_gpu_step_ms"]), 4),
                         "gain": round(1 - float(r["ratio"]), 4),
                         "interval": [round(1 - float(r["ratio_high"]), 4), round(1 - float(r["ratio_low"]), 4)],
                         "verdict": str(r["verdict"]),
@@ -69,7 +69,7 @@ def _bracket(found: Crossover) -> dict[str, float | None]:
 
 
 def _step_bracket(found: Crossover, ladder: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    step = {float(r["parameters"]): round(float(r["gpu_step_ms"]), 4) for r in ladder}
+    step = {float(r["parameters"]): round(float(r["modelled_gpu_step_ms"]), 4) for r in ladder}
     return {
         "above": None if found.lower is None else step[found.lower],
         "at_most": None if found.upper is None else step[found.upper],

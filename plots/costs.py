@@ -38,10 +38,10 @@ def _work(axes: Axes, rows: pd.DataFrame, base: str) -> None:
         width = rows[f"{segment}_ms"].tolist()
         axes.barh(names, width, left=start, color=colour, label=f"host: {segment}", height=0.62)
         start = [s + w for s, w in zip(start, width, strict=True)]
-    axes.plot(rows["gpu_step_ms"], names, "D", color="black", markersize=5, label="GPU step (modelled)")
+    axes.plot(rows["modelled_gpu_step_ms"], names, "D", color="black", markersize=5, label="GPU step (modelled)")
     axes.set_xlabel(f"ms a step, measured under {base}")
     axes.tick_params(axis="y", labelsize=8)
-    axes.legend(frameon=False, fontsize=7.5, loc="lower left", bbox_to_anchor=(-0.3, 1.0), ncols=5, columnspacing=1)
+    axes.legend(frameon=False, fontsize=7.5, loc="upper right")
     axes.margins(y=0.02)
     plain_axes(axes)
 
@@ -54,7 +54,7 @@ def _removed(axes: Axes, manifest: Mapping[str, Any]) -> None:
         return
     costs = list(next(iter(gains.values())))
     height = 0.8 / len(gains)
-    for i, (colour, (model, gain)) in enumerate(zip((ORANGE, BLUE), gains.items(), strict=True)):
+    for i, (colour, (model, gain)) in enumerate(zip((ORANGE, BLUE), gains.items(), strict=False)):
         at = [len(costs) - 1 - j + 0.4 - height * (i + 0.5) for j in range(len(costs))]
         axes.barh(at, [-gain[c] * 100 for c in costs], height=height * 0.92, color=colour, label=model)
     axes.axvline(0, color="black", linewidth=1)
@@ -64,4 +64,4 @@ def _removed(axes: Axes, manifest: Mapping[str, Any]) -> None:
     axes.set_xlabel(
         f"change of the step by overlap, batch {manifest['explained_batch']}\n(computed; right of 0: loses)"
     )
-    axes.legend(frameon=False, fontsize=7.5, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
+    axes.legend(frameon=False, fontsize=7.5, loc="lower left", bbox_to_anchor=(-0.6, 1.0), ncols=2)

@@ -156,7 +156,7 @@ def row(model: str, parameters: int, ratio: float, verdict: str, batch: int = 20
         "scheduler": PAIR[1],
         "model": model,
         "parameters": parameters,
-        "gpu_step_ms": parameters / 1e8,
+        "modelled_gpu_step_ms": parameters / 1e8,
         "ratio": ratio,
         "ratio_low": ratio - 0.01,
         "ratio_high": ratio + 0.01,
@@ -173,7 +173,7 @@ def test_thresholds_bracket_the_model_size_and_name_the_flag() -> None:
     (entry,) = thresholds(rows, PAIR[1])["entries"]
     assert (entry["state"], entry["batch"]) == ("bracket", 200)
     assert entry["model_parameters"] == {"above": 500_000_000.0, "at_most": 1_500_000_000.0}
-    assert entry["gpu_step_ms"] == {"above": 5.0, "at_most": 15.0}
+    assert entry["modelled_gpu_step_ms"] == {"above": 5.0, "at_most": 15.0}
     flags = {r["model"]: r["flag"] for r in entry["rungs"]}
     assert flags == {"small": "--disable-overlap-schedule", "middle": None, "large": None}
     assert entry["rungs"][0]["gain"] == -0.1

@@ -70,6 +70,7 @@ ROUND = HostProfile(
     signal_ns=0,
     overshoot_ns=0,
     queue_ns=0,
+    dispatch_factor=1.0,
     prices={"sglang-0.5.4": {"schedule": Price(fixed=S), "process": Price(fixed=P), "build": Price(fixed=O)}},
 )
 

@@ -25,27 +25,20 @@ def all_costs(target: Target, engine: EngineProfile) -> Iterator[Cost]:
     from microbench.costs.scheduling import BATCHES, scheduling
     from microbench.target import open_target
 
-    host, device = open_target(target, spin_waits=True)
-    modelled = target.gpu is not None
-
-    def marked(cost: Cost) -> Cost:
-        return replace(cost, clock="host; GPU modelled") if modelled else cost
-
+    host, device = open_target(target)
     yield from floor(host, device)
     for primitive in PRIMITIVES:
         yield handoff(primitive)
         yield handoff_busy(primitive)
     for mode in MODES:
-        yield marked(event_wait(host, device, mode))
+        yield event_wait(*open_target(target, spin_waits=True), mode)
     for nbytes in SIZES_BYTES:
         for pinned in (True, False):
-            for cost in copy_done(
-                host, device, nbytes, pinned=pinned, values=device_bytes(device.tensor_device, nbytes)
-            ):
-                yield marked(cost)
+            values = device_bytes(device.tensor_device, nbytes)
+            yield from copy_done(host, device, nbytes, pinned=pinned, values=values)
     eager = what_if_spec(engine, gpu_ns=1_000_000, launches=100, launch=engine.launch)
-    yield marked(launch(host, device, eager))
-    yield marked(launch(host, device, replace(eager, graph=engine.graph_launch)))
+    yield launch(host, device, eager)
+    yield launch(host, device, replace(eager, graph=engine.graph_launch))
     yield gil(None)
     for interval_s in INTERVALS_S:
         yield gil(interval_s)

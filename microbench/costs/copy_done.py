@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from microbench.costs.cost import Cost
+from microbench.costs.cost import Cost, clock_of
 from microbench.protocols import Device, Host
 
 SIZES_BYTES = (4, 64, 1024, 16 * 1024, 256 * 1024, 2 * 1024 * 1024)
@@ -34,8 +34,14 @@ def copy_done(
     host.run({"scheduler": measure})
     memory = "pinned" if pinned else "pageable"
     size = f"{nbytes // 2**20} MiB" if nbytes >= 2**20 else f"{nbytes // 1024} KiB" if nbytes >= 1024 else f"{nbytes} B"
-    facts = {"bytes": float(nbytes)}
+    facts, clock = {"bytes": float(nbytes)}, clock_of(device)
     return [
-        Cost(group="copy_done", variant=f"{size} {memory}, submit", samples_ns=tuple(submit), facts=facts),
-        Cost(group="copy_done", variant=f"{size} {memory}, complete", samples_ns=tuple(complete), facts=facts),
+        Cost(group="copy_done", variant=f"{size} {memory}, submit", samples_ns=tuple(submit), clock=clock, facts=facts),
+        Cost(
+            group="copy_done",
+            variant=f"{size} {memory}, complete",
+            samples_ns=tuple(complete),
+            clock=clock,
+            facts=facts,
+        ),
     ]

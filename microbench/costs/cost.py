@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from microbench.protocols import Device
+from microbench.stats import summary
+
+
+def clock_of(device: Device) -> str:
+    """The `clock` of a cost measured on this device."""
+    return "host; GPU modelled" if device.modelled else "host"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -10,8 +19,8 @@ class Cost:
     """Samples of one cost in ns.
 
     group, variant: the row it makes in a table, for example `thread hand-off` and `queue.Queue, idle`.
-    clock: what was read: `host` (wall clock of this host), `host cpu`, `device event`, or `modelled` where the
-        duration comes from the modelled GPU and only the host's part is measured.
+    clock: `host` (this host's wall clock), or `host; GPU modelled` where what was waited for or launched is a model and
+        only the host's part is measured.
     facts: further figures of the row, units in their names.
     """
 
@@ -20,3 +29,20 @@ class Cost:
     samples_ns: tuple[int, ...]
     clock: str = "host"
     facts: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON, summarised, times in us; a percentile is None where n is too small for it."""
+        found = summary(self.samples_ns)
+        us = {name: None if ns is None else ns / 1e3 for name, ns in vars(found).items() if name != "n"}
+        return {
+            "group": self.group,
+            "variant": self.variant,
+            "clock": self.clock,
+            "median_us": us["median"],
+            "interval_us": [us["low"], us["high"]],
+            "p10_us": us["p10"],
+            "p90_us": us["p90"],
+            "p99_us": us["p99"],
+            "n": found.n,
+            "facts": self.facts,
+        }

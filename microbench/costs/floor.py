@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from microbench.costs.cost import Cost
+from microbench.costs.cost import Cost, clock_of
 from microbench.hosts.real import RealHost
 from microbench.protocols import Device, Host
 from microbench.trace import SEGMENTS, Trace
@@ -85,7 +85,12 @@ def event_floor(host: Host, device: Device) -> list[Cost]:
 
     def measure() -> None:
         costs.append(
-            Cost(group="noise floor", variant="null event pair", samples_ns=_each(pair, times=100, samples=50))
+            Cost(
+                group="noise floor",
+                variant="null event pair",
+                samples_ns=_each(pair, times=100, samples=50),
+                clock=clock_of(device),
+            )
         )
         second.synchronize()
         costs.append(
@@ -93,6 +98,7 @@ def event_floor(host: Host, device: Device) -> list[Cost]:
                 group="noise floor",
                 variant="query of a finished event",
                 samples_ns=_each(second.query, times=100, samples=50),
+                clock=clock_of(device),
             )
         )
 

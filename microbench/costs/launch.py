@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from microbench.costs.cost import Cost
+from microbench.costs.cost import Cost, clock_of
 from microbench.devices.spec import StepSpec
 from microbench.protocols import Device, Host
 
@@ -47,4 +47,10 @@ def launch(host: Host, device: Device, spec: StepSpec, *, steps: int = 20) -> Co
 
     host.run({"launcher": measure})
     variant = f"graph replay of {len(spec.forward_ns)} kernels" if spec.graph else "eager, one of many"
-    return Cost(group="kernel launch", variant=variant, samples_ns=tuple(samples), facts={"launches": float(launches)})
+    return Cost(
+        group="kernel launch",
+        variant=variant,
+        samples_ns=tuple(samples),
+        clock=clock_of(device),
+        facts={"launches": float(launches)},
+    )

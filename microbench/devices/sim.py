@@ -55,14 +55,16 @@ class SimEvent:
         self.device, self.enable_timing, self.blocking = device, enable_timing, blocking
         self.at_ns = 0
         self.recorded = False
+        self._what = "an event"
 
     def record(self, stream: SimStream | None = None) -> None:
         stream = stream or self.device.current_stream()
         self.at_ns = max(stream.end_ns, self.device.host.now_ns())
         self.recorded = True
+        self._what = f"an event recorded on {stream.name!r}"
 
     def synchronize(self) -> None:
-        self.device.host.wait_until(self.at_ns, "a recorded event", spin=not self.blocking)
+        self.device.host.wait_until(self.at_ns, self._what, spin=not self.blocking)
 
     def query(self) -> bool:
         return self.device.host.now_ns() >= self.at_ns
@@ -128,6 +130,7 @@ class SimDevice:
     """
 
     tensor_device = "cpu"
+    modelled = True
 
     def __init__(
         self,
@@ -184,19 +187,22 @@ class SimDevice:
     def launch(self, cost: LaunchCost, durations_ns: Sequence[int]) -> None:
         """Enqueue kernels one launch at a time on the current stream; each pays `cost` on the host first."""
         host, stream = self.host, self.current_stream()
-        period, pending = cost.gil_ns + cost.free_ns, stream.pending
+        pending = stream.pending
         todo = iter(durations_ns)
         left = len(durations_ns)
         while left:
             self._make_room(stream)
             room = min(left, LAUNCH_QUEUE_DEPTH - len(pending))
             left -= room
+            before = host.now_ns()
             for count, end_ns in host.repeat(cost.gil_ns, cost.free_ns, room):
+                period = (end_ns - before) // count
                 for behind in range(count - 1, -1, -1):
                     at = end_ns - behind * period
                     while pending and pending[0] <= at:
                         pending.popleft()
                     pending.append(self._enqueue(stream, at, next(todo)))
+                before = end_ns
 
     def replay(self, cost: LaunchCost, durations_ns: Sequence[int]) -> None:
         """Enqueue a captured graph: one host call, then the kernels back to back."""

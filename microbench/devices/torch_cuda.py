@@ -98,6 +98,8 @@ class TorchDevice:
     `stream()`, because torch keeps the current device by thread.
     """
 
+    modelled = False
+
     def __init__(self, host: Host, *, module: Any = None, tensor_device: str = "cuda", index: int = 0) -> None:
         if module is None:
             import torch.cuda

@@ -12,6 +12,17 @@ from microbench.protocols import Batch, Host
 
 
 @dataclass(frozen=True)
+class PricedIds:
+    """Token ids of which only the cost of reading them is known."""
+
+    work: PricedWork
+
+    def tolist(self) -> list[int]:
+        self.work._pay("read")
+        return []
+
+
+@dataclass(frozen=True)
 class PricedBatch:
     """A batch of which only the size is known."""
 
@@ -20,8 +31,9 @@ class PricedBatch:
     input_ids: Any = None
     seq_lens: Any = None
 
-    def next_ids(self) -> None:
+    def next_ids(self) -> PricedIds:
         self.work._pay("answer")
+        return PricedIds(self.work)
 
 
 class PricedWork:
@@ -57,7 +69,6 @@ class PricedWork:
         self._pay("publish")
 
     def process(self, batch: Batch, tokens: Sequence[int]) -> None:
-        self._pay("read")
         self._pay("process")
         self.output_tokens += batch.size
 

@@ -47,6 +47,7 @@ class HostProfile:
         a short sleep.
     signal_ns: what that costs the one who signals.
     overshoot_ns: how late a timed wait ends.
+    dispatch_factor: what the free part of a launch takes in a step over what it was asked to.
     queue_ns: one queue operation without waiting. prices: by engine, then by piece.
     gil: False asks what a free-threaded interpreter with the same prices would do.
     """
@@ -58,6 +59,7 @@ class HostProfile:
     signal_ns: int
     overshoot_ns: int
     queue_ns: int
+    dispatch_factor: float
     prices: Mapping[str, Mapping[str, Price]]
     gil: bool = True
 

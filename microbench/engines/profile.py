@@ -21,8 +21,8 @@ class EngineProfile:
     launch, sample_launch: host time of one eager launch of the forward and of sampling.
     graph_launch: host time of one graph replay with its input copies.
     plan_sync: attention planning reads back from the GPU, so a step can't be enqueued before the last has ended.
-    schedulers: the designs this engine shipped: (without overlap, with overlap); the second is its default.
-    flag: the switch that turns overlap off.
+    schedulers: the designs that are compared for it: (without overlap, with overlap).
+    flag: the switch that turns overlap off; None for an engine that has none.
     """
 
     name: str
@@ -33,7 +33,7 @@ class EngineProfile:
     graph_launch: LaunchCost
     plan_sync: bool
     schedulers: tuple[str, str]
-    flag: str
+    flag: str | None
     sources: tuple[str, ...]
 
     def captured_batch(self, batch: int) -> int | None:
@@ -54,8 +54,9 @@ part of that range; every command that uses it can be told another figure, and `
 the answer turns."""
 
 GRAPH = LaunchCost(gil_ns=0, free_ns=300_000)
-"""Replaying a decode graph with its input copies and plan: 0.3 ms. Published replay calls alone range from 2.5 us
-(NVIDIA, straight-line graphs, CUDA 12.6) to 1 us a node (github.com/sgl-project/sglang/issues/29960)."""
+"""Replaying a decode graph with its input copies and plan: 0.3 ms, all without the GIL, an assumption. Published
+replay calls alone range from 2.5 us (NVIDIA, straight-line graphs, CUDA 12.6) to 1 us a node
+(github.com/sgl-project/sglang/issues/29960)."""
 
 ENGINES: dict[str, EngineProfile] = {
     p.name: p
@@ -73,7 +74,8 @@ ENGINES: dict[str, EngineProfile] = {
             sources=(
                 "sglang 0.4.0.post1 on PyPI: managers/scheduler.py, managers/tp_worker_overlap_thread.py, "
                 "model_executor/cuda_graph_runner.py (graphs to 160)",
-                "flashinfer 0.2.0.post2: decode.py plan() copies indptr to the CPU and waits for it",
+                "plan_sync: flashinfer 0.2.0.post2, decode.py: plan() copies indptr to the CPU and waits for it; that "
+                "the wheel current at the release did so too is an assumption",
             ),
         ),
         EngineProfile(
@@ -100,7 +102,7 @@ ENGINES: dict[str, EngineProfile] = {
             graph_launch=GRAPH,
             plan_sync=False,
             schedulers=("run_to_completion", "overlap_loop"),
-            flag="(no switch: nano-vllm has no overlap)",
+            flag=None,  # nano-vllm has no overlap: the loop shows what it would bring
             sources=("github.com/GeeeekExplorer/nano-vllm at bb823b3: engine/scheduler.py, engine/model_runner.py",),
         ),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import subprocess
 import sys
 import tempfile
@@ -19,9 +20,13 @@ import numpy as np
 import torch
 
 from microbench.engines.workload import Workload
+from microbench.errors import MicrobenchError, UsageError
 
 VOCABULARY = 151_936
 STOP_TOKEN = 2
+START_S = 30
+LONGEST_ADDRESS = 100
+"""A Unix socket's path holds 107 bytes; the second socket's name is shorter."""
 
 
 class RequestBatch:
@@ -74,11 +79,16 @@ class RequestWork:
         )
         self.future_ids = torch.zeros(5 * n + 1, dtype=self.token_dtype, device=device)
         self.future_limit = 3 * n
-        self.rewind()
         self._open_socket()
+        self.rewind()
 
     def rewind(self) -> None:
-        """Back to the workload's lengths, so that every block of a measurement is the same work."""
+        """Back to the workload's lengths, so that every block of a measurement is the same work.
+
+        Raises MicrobenchError when the detokenizer process has died.
+        """
+        if self._sink.poll() is not None:
+            raise MicrobenchError(f"the detokenizer process ended with code {self._sink.returncode}")
         workload, device = self.workload, self.device
         n = len(self.all_requests)
         for request in self.all_requests:
@@ -186,6 +196,8 @@ class RequestWork:
 
         self._folder = tempfile.TemporaryDirectory(prefix="microbench-")
         address = f"ipc://{self._folder.name}/detokenizer"
+        if len(address) > LONGEST_ADDRESS:
+            raise UsageError(f"the temporary folder {self._folder.name} is too long for a socket; set TMPDIR shorter")
         self._nothing_there, self._no_wait = zmq.Again, zmq.NOBLOCK
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PUSH)
@@ -197,10 +209,16 @@ class RequestWork:
         self._sink = subprocess.Popen(
             [sys.executable, "-S", "-c", _SINK, address, os.pathsep.join(sys.path)],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for us; closing ends it
         )
+        assert self._sink.stdout is not None
+        started = select.select([self._sink.stdout], [], [], START_S)[0] and self._sink.stdout.read(1)
+        self._sink.stdout.close()
+        if not started:
+            self.close()
+            raise MicrobenchError(f"the detokenizer process did not start within {START_S} s")
 
     def close(self) -> None:
         """End the detokenizer process and free the socket."""
@@ -216,6 +234,7 @@ sys.path[:] = sys.argv[2].split(os.pathsep)
 import zmq
 socket = zmq.Context().socket(zmq.PULL)
 socket.connect(sys.argv[1])
+print(end=".", flush=True)
 parent = os.getppid()
 while os.getppid() == parent:
     if socket.poll(1000):

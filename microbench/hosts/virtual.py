@@ -88,6 +88,7 @@ class VirtualHost:
         ones don't.
     nap_wake_ns: the same for a thread that slept less than NAP_NS: its core has not gone idle. Default: as wake_ns.
     overshoot_ns: how much later than asked a timed wait ends.
+    dispatch_factor: what a launch's free part takes in a step over what it was asked to (caches are cold there).
     signal_ns: what waking another thread costs the one that signals (a futex call).
     queue_ns: one queue operation without waiting.
     gil: False models a free-threaded interpreter.
@@ -100,6 +101,7 @@ class VirtualHost:
         *,
         wake_ns: int | Sequence[int] = 50_000,
         nap_wake_ns: int | Sequence[int] | None = None,
+        dispatch_factor: float = 1.0,
         signal_ns: int = 0,
         overshoot_ns: int = 0,
         queue_ns: int = 1_500,
@@ -110,7 +112,7 @@ class VirtualHost:
         nap = wake_ns if nap_wake_ns is None else nap_wake_ns
         self._nap_wakes_ns = (nap,) if isinstance(nap, int) else tuple(nap)
         self._random = random.Random(0)
-        self.signal_ns = signal_ns
+        self.dispatch_factor, self.signal_ns = dispatch_factor, signal_ns
         self.overshoot_ns, self.queue_ns = overshoot_ns, queue_ns
         self.switch_interval_ns, self.gil = switch_interval_ns, gil
         self._now = 0
@@ -139,6 +141,7 @@ class VirtualHost:
             self._take(task)
 
     def repeat(self, gil_ns: int, free_ns: int, times: int) -> Iterator[tuple[int, int]]:
+        free_ns = round(free_ns * self.dispatch_factor)
         while times:
             done = self._undisturbed(gil_ns + free_ns, times)
             if not done:

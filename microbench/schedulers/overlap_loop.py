@@ -14,7 +14,7 @@ def overlap_loop(run: Run, steps: int) -> None:
     """Run up to `steps` decode steps, fewer when the requests end."""
     host, device, model, work, trace = run.host, run.device, run.model, run.work, run.trace
     lap = trace.track("scheduler")
-    forward_stream, schedule_stream = device.Stream(), device.current_stream()
+    forward_stream, schedule_stream = run.forward_stream or device.Stream(), device.current_stream()
 
     def finish(last: tuple[Batch, EventLike, HostCopy]) -> None:
         batch, copy_done, tokens = last

@@ -4,7 +4,8 @@ SGLang 0.4.0 to 0.5.3. What the scheduler waits for before it processes N-1 is t
 
 * `attribute` (0.4.0.post1 to 0.4.6): an attribute that the forward thread replaces when it starts a batch. Meant to be
   N's event; when the forward thread has not got to N yet it is N-1's, already set, and nothing is waited for.
-* `per_batch` (0.4.9 to 0.5.3): the event travels with batch N, so it is always N's.
+* `per_batch` (0.4.9 to 0.5.3): the event travels with batch N, so it is always N's. The forward stream waits for the
+  scheduler's, where the other two block the scheduler until its own stream is idle.
 * `none` (proposed in SGLang issue 2558): only the copy of N-1's tokens is waited for.
 """
 
@@ -26,7 +27,7 @@ def overlap_thread(run: Run, steps: int, *, launch_done: str = "attribute") -> N
     """Run up to `steps` decode steps; `launch_done` is `attribute`, `per_batch` or `none`."""
     host, device, model, work, trace = run.host, run.device, run.model, run.work, run.trace
     to_forward, to_scheduler = host.channel("batches"), host.channel("results")
-    forward_stream, schedule_stream = device.Stream(), device.current_stream()
+    forward_stream, schedule_stream = run.forward_stream or device.Stream(), device.current_stream()
     shared = _Shared()
 
     def forward() -> None:
@@ -34,12 +35,14 @@ def overlap_thread(run: Run, steps: int, *, launch_done: str = "attribute") -> N
         alive: deque[Batch] = deque(maxlen=2)  # tensors of a batch must outlive its kernels
         with device.stream(forward_stream):
             while (item := to_forward.get()) is not None:
-                batch, launched = item
+                batch, launched, prepared = item
                 at = host.now_ns()
                 alive.append(batch)
                 if launch_done == "attribute":
                     launched = shared.launch_done = host.latch("launch_done")
                 copy_done = device.Event()
+                if prepared is not None:
+                    forward_stream.wait_event(prepared)
                 work.resolve(batch)
                 at = lap("launch", at)
                 model.plan(batch)
@@ -88,9 +91,13 @@ def overlap_thread(run: Run, steps: int, *, launch_done: str = "attribute") -> N
                 if batch is None:
                     break
                 at = lap("schedule", at)
-                current = host.latch("launch_done") if launch_done == "per_batch" else None
-                schedule_stream.synchronize()
-                to_forward.put((batch, current))
+                current, prepared = None, None
+                if launch_done == "per_batch":
+                    current, prepared = host.latch("launch_done"), device.Event()
+                    prepared.record()
+                else:
+                    schedule_stream.synchronize()
+                to_forward.put((batch, current, prepared))
                 work.outputs(batch, work.futures(batch))
                 in_flight.append((work.snapshot(batch), current))
                 lap("schedule", at)
