@@ -92,7 +92,7 @@ class Answer:
     partial: bool = False
     error: str | None = None
     skipped: list[str] = field(default_factory=list)
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=environment)
 
     def select(self, part: str, scheduler: str | None = None, **columns: Any) -> list[dict[str, Any]]:
         """Rows of one part with these values."""
@@ -103,7 +103,7 @@ class Answer:
 
 def ask(question: Question, *, progress: Callable[[str, float], None] = lambda stage, share: None) -> Answer:
     """Answer it. Ctrl-C or an error ends early; what was measured until then is kept and marked partial."""
-    answer = Answer(question, environment=environment())
+    answer = Answer(question)
     try:
         _ask(question, answer, progress)
     except KeyboardInterrupt:

@@ -11,10 +11,9 @@ from microbench.engines.prices import HostProfile
 from microbench.stats import MIN_PAIRS, Ratio, Verdict, median, narrow_enough, paired_ratio, verdict
 from microbench.trace import Window
 
-MODEL_ERROR = 0.06
+MODEL_ERROR = 0.085
 """Half-width of the interval put around a ratio that the virtual host computed: the 90th percentile of its error of
-on/off ratios against the real host (docs/validation.md)."""
-
+on/off ratios against the real host over the cells of docs/engine-comparison.md."""
 COMPUTED_BLOCKS = 3
 
 

@@ -16,6 +16,7 @@ from microbench.answer import Question, ask, verdict_words
 from microbench.cli import main
 from microbench.engines import engine
 from microbench.engines.prices import shipped_profile
+from microbench.errors import Unavailable
 from microbench.records import read_results
 from microbench.report import write_answer
 from microbench.target import parse_target
@@ -115,6 +116,68 @@ def test_an_interrupt_within_a_point_keeps_the_point_and_ends_the_run(monkeypatc
     answer = ask(question())
     assert answer.partial
     assert {(r["model"], r["batch"]) for r in answer.rows} == {("qwen2.5-0.5b", 1)}
+
+
+def test_an_error_in_mid_run_keeps_what_was_measured_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample, calls = answer_module.sweep.__globals__["sample"], []
+
+    def fails_later(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError("out of sockets")
+        return sample(*args, **kwargs)
+
+    monkeypatch.setitem(answer_module.sweep.__globals__, "sample", fails_later)
+    answer = ask(question())
+    document = write_answer(tmp_path, answer)
+    assert document["partial"]
+    assert "Ended early by an error: RuntimeError: out of sockets." in document["verdict"]
+    assert len({(r["model"], r["batch"]) for r in read_results(tmp_path)[0].to_dict("records")}) == 2
+
+
+def test_an_interrupt_while_explaining_keeps_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def stops(*args: Any) -> dict[str, float]:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return {"nothing": 0.1}
+
+    monkeypatch.setattr(answer_module, "without_each_cost", stops)
+    answer = ask(question())
+    assert answer.partial
+    assert not answer.gains_without
+    write_answer(tmp_path, answer)
+    assert {p.name for p in tmp_path.iterdir()} == FILES
+
+
+def test_a_point_the_target_cannot_run_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = answer_module.sweep.__globals__["sample"]
+
+    def lacks_memory(case: Any, *args: Any, **kwargs: Any) -> Any:
+        if case.workload.requests == 200:
+            raise Unavailable("needs 30 GB, 24 GB are free")
+        return sample(case, *args, **kwargs)
+
+    monkeypatch.setitem(answer_module.sweep.__globals__, "sample", lacks_memory)
+    answer = ask(question(measured_batches=(32,)))
+    assert answer.skipped[0] == "qwen2.5-0.5b at batch 200: needs 30 GB, 24 GB are free"
+    assert not answer.partial
+
+
+def test_run_refuses_what_it_cannot_measure(tmp_path: Path) -> None:
+    def refused(*args: str) -> str:
+        result = CliRunner().invoke(main, ["run", "--out", str(tmp_path / "out"), *args])
+        assert result.exit_code == 2
+        assert not (tmp_path / "out").exists()
+        return result.stderr
+
+    assert "the host must be real" in refused("--target", "virtual+sim:a100-80g")
+    assert "of one size" in refused("--model", "qwen2.5-3b", "--model", "Qwen/Qwen2.5-3B-Instruct")
+    assert "does not fit" in refused("--gpu", "l4", "--model", "qwen2.5-0.5b", "--model", "qwen2.5-72b")
 
 
 def test_a_batch_that_does_not_fit_is_left_out_of_the_grid() -> None:

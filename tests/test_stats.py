@@ -28,6 +28,7 @@ from microbench.stats import (
     gain,
     median,
     narrow_enough,
+    order_interval,
     paired_ratio,
     percentile,
     samples_needed,
@@ -459,3 +460,18 @@ def test_bad_ladders_are_refused(sizes: list[float], line: str) -> None:
     with pytest.raises(ValueError) as caught:
         crossover([(size, PAYS) for size in sizes])
     assert str(caught.value) == line
+
+
+@pytest.mark.parametrize(
+    ("n", "low", "high"),
+    [(1, 0, 0), (5, 0, 4), (6, 0, 5), (8, 0, 7), (9, 1, 7), (10, 1, 8), (20, 5, 14), (100, 39, 60)],
+)
+def test_the_order_interval_is_that_of_the_sign_test(n: int, low: int, high: int) -> None:
+    # the published table of non-parametric 95 % limits of a median, ranks counted from 0
+    assert order_interval(range(n)) == Interval(low, high)
+
+
+@given(st.lists(st.floats(0.5, 2), min_size=1, max_size=40))
+def test_a_paired_interval_is_never_narrower_than_the_order_interval(ratios: list[float]) -> None:
+    found, ordered = paired_ratio([1.0] * len(ratios), ratios), order_interval(ratios)
+    assert found.low <= ordered.low <= found.value <= ordered.high <= found.high
