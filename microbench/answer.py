@@ -30,8 +30,8 @@ from synthetic_models import Architecture, Gpu
 GRID_BATCHES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 168, 200, 240, 280, 320, 360, 400, 450, 500)
 MEASURED_BATCHES = (1, 32, 160, 200, 500)
 MEASURED_LAUNCH_US = 60
-"""A second launch cost, measured at the largest batch: towards the dear end of what is published for eager engines
-(`engines.profile.EAGER`)."""
+"""A second launch cost, measured with the small model at the largest batch: towards the dear end of what is published
+for eager engines (`engines.profile.EAGER`)."""
 LAUNCH_US = (5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 85, 100)
 BLOCK_MS = 200
 """How long one scheduler runs before the other has its turn: short against the minutes over which a shared machine
@@ -39,7 +39,7 @@ changes its speed, long against starting a thread."""
 SETUP_MS = 10
 """What a point costs besides its steps (requests, a process, warm-up), in the unit of a step's share of the time."""
 UNCLEAR = 0.08
-"""Points whose computed change is smaller get four times their share."""
+"""Points whose computed change is smaller get twice their share."""
 GIL_SHARE = 0.6
 """Share of an eager launch that holds the GIL: 15 of 25 us in the engine profiles."""
 
@@ -144,22 +144,26 @@ def _ask(question: Question, answer: Answer, progress: Callable[[str, float], No
         Point(architecture=m, batch=largest[m], launch=launch_of(us)) for m in question.pair for us in LAUNCH_US
     ]
     collect("launch sweep", launches, question.grid_target, "computing launch costs")
-    dear = [Point(architecture=m, batch=largest[m], launch=launch_of(MEASURED_LAUNCH_US)) for m in question.pair]
+    small = question.pair[0]
+    dear = [Point(architecture=small, batch=largest[small], launch=launch_of(MEASURED_LAUNCH_US))]
     if question.target.gpu is None:
         dear = []  # a real GPU has the launch cost it has
 
     def computed_change(point: Point) -> float:
-        (row,) = answer.select("grid", model=point.architecture.name, batch=point.batch)
-        return abs(1 - float(row["ratio"]))
+        where: dict[str, Any] = {"model": point.architecture.name, "batch": point.batch}
+        if point.launch:
+            rows = answer.select("launch sweep", **where, launch_us=point.launch.total_ns / 1e3)
+        else:
+            rows = answer.select("grid", **where)
+        return abs(1 - float(rows[0]["ratio"])) if rows else 0.0
 
     # From the clearest to the least clear: what the clear ones leave of the time goes to the others.
     points.sort(key=computed_change, reverse=True)
-    unclear = [False] * len(dear) + [computed_change(p) < UNCLEAR for p in points]
+    unclear = [computed_change(p) < UNCLEAR for p in dear + points]
     cases = [point_case(p, question.target, question.engine, question.gpu) for p in dear + points]
     budget = _shares(question.seconds, cases, unclear)
     collect("measured launch", dear, question.target, "measuring dear launches", budget=budget)
     collect("measured", points, question.target, "measuring", budget=lambda i: budget(len(dear) + i))
-    small = question.pair[0]
     base, overlap = question.schedulers[:2]
     worst = max(answer.select("grid", model=small.name), key=lambda r: r["ratio"])
     answer.explained_batch = worst["batch"]
@@ -181,7 +185,7 @@ def _shares(seconds: float, cases: Sequence[Case], unclear: Sequence[bool]) -> C
     """Divide the time that is left by the expected step times of the points that are left; unclear ones get more."""
     deadline = time.monotonic() + seconds
     steps_ms = [max(c.spec.gpu_ns, c.spec.launch_ns) / 1e6 + 0.04 * c.workload.requests for c in cases]
-    weights = [(SETUP_MS + ms) * (4 if close else 1) for ms, close in zip(steps_ms, unclear, strict=True)]
+    weights = [(SETUP_MS + ms) * (2 if close else 1) for ms, close in zip(steps_ms, unclear, strict=True)]
 
     def budget(i: int) -> Budget:
         left = max(deadline - time.monotonic(), 0.5)

@@ -15,6 +15,8 @@ MODEL_ERROR = 0.085
 """Half-width of the interval put around a ratio that the virtual host computed: the 90th percentile of its error of
 on/off ratios against the real host over the cells of docs/engine-comparison.md."""
 COMPUTED_BLOCKS = 3
+FIRST_LOOK = 9
+"""From 9 pairs on the interval leaves out the extreme pair at each end, so that one hiccup doesn't decide its width."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +24,7 @@ class Budget:
     """How long to sample: until every ratio is narrow enough, or the time or the rounds are used up.
 
     Narrow enough: half the interval is at most `half_width`, or a quarter of the change itself. Too few pairs for a
-    verdict may take up to three times the time. It is looked at after 6, 12, 24, ... rounds only, because every look
+    verdict may take up to three times the time. It is looked at after 9, 18, 36, ... rounds only, because every look
     is a chance to stop on a fluke. exactly: this many rounds instead, whatever they show.
     Each round runs every scheduler once, for `steps` measured steps after `warm`; the order turns round each time.
     """
@@ -127,7 +129,7 @@ def _interleave(opened: Sequence[Instance], budget: Budget, progress: Callable[[
         ratios = [sampled.ratio(base, instance.name) for instance in opened[1:]]
         if used >= (1 if done + 1 >= MIN_PAIRS else 3):
             break
-        look = done + 1 in (MIN_PAIRS << i for i in range(10))
+        look = done + 1 in (FIRST_LOOK << i for i in range(10))
         if (
             look
             and ratios

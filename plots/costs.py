@@ -61,7 +61,5 @@ def _removed(axes: Axes, manifest: Mapping[str, Any]) -> None:
     labels = ["as it is", *(f"without {c}" for c in costs[1:])]
     axes.set_yticks([len(costs) - 1 - j for j in range(len(costs))], labels, fontsize=8)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:+.0f} %")
-    axes.set_xlabel(
-        f"change of the step by overlap, batch {manifest['explained_batch']}\n(computed; right of 0: loses)"
-    )
+    axes.set_xlabel(f"change by overlap, batch {manifest['explained_batch']}, computed")
     axes.legend(frameon=False, fontsize=7.5, loc="lower left", bbox_to_anchor=(-0.6, 1.0), ncols=2)

@@ -92,7 +92,7 @@ def test_rounds_alternate_their_order() -> None:
 
 def test_sampling_stops_when_the_ratio_is_narrow() -> None:
     found, _ = interleave([100] * 40, [90] * 40)
-    assert len(found.blocks["a"]) == 6
+    assert len(found.blocks["a"]) == 9
     assert found.verdict("a", "b") is Verdict.PAYS
 
 
