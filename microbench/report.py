@@ -70,5 +70,6 @@ def write_answer(folder: Path, answer: Answer) -> dict[str, Any]:
 
 def frame_thresholds(frame: pandas.DataFrame, manifest: dict[str, Any]) -> dict[str, Any]:
     """The thresholds of a results folder that was read back."""
-    rows = frame[frame["part"].isin(LADDERS) & frame["verdict"].notna()].to_dict("records")
+    kept = frame[frame["part"].isin(LADDERS) & frame["verdict"].notna()]
+    rows = [{str(column): value for column, value in row.items()} for row in kept.to_dict("records")]
     return thresholds(rows, manifest["schedulers"][1])
