@@ -38,6 +38,8 @@ def _sleep_until(when_ns: int) -> None:
         _libc.clock_nanosleep(_CLOCK_MONOTONIC, _TIMER_ABSTIME, ctypes.byref(deadline), None)
 
 
+LONGEST_OP_NS = 50_000
+"""A longer GIL-free piece is many short ops until its CPU time is used: one op of that size would miss all caches."""
 _LONGEST_SLEEP_NS = 50_000_000  # a failure elsewhere ends a wait within this
 _BURN_NS_PER_ROUND = 300
 
@@ -217,12 +219,13 @@ class RealHost:
     def _op_of(self, free_ns: int) -> Callable[[], None]:
         """A torch op of about `free_ns` (in a loop, caches warm) that runs without the GIL, as dispatched ops do.
 
-        It is fixed work: with cold caches, or while the machine is slow, it takes longer, and so does the launch.
+        It is fixed work: with cold caches, or while the machine is slow, it takes longer, and so does the launch. Past
+        LONGEST_OP_NS it is CPU time.
         """
         import torch
 
         torch.set_num_threads(1)
-        chunk_ns = min(free_ns, 100_000)
+        chunk_ns = free_ns if free_ns <= LONGEST_OP_NS else 10_000
 
         def timed_ns(tensor: Any) -> float:
             best = float("inf")
@@ -238,11 +241,15 @@ class RealHost:
         while timed_ns(tensor) < chunk_ns and n < 10**7:
             n = int(n * 1.1)
             tensor = torch.zeros(n)
-        times = max(1, round(free_ns / chunk_ns))
+        cpu_ns = time.thread_time_ns
 
         def op() -> None:
-            for _ in range(times):
+            torch.add(tensor, 1.0, out=tensor)
+
+        def many() -> None:
+            end = cpu_ns() + free_ns
+            while cpu_ns() < end:
                 torch.add(tensor, 1.0, out=tensor)
 
-        self._ops[free_ns] = op
-        return op
+        chosen = self._ops[free_ns] = op if chunk_ns == free_ns else many
+        return chosen
