@@ -93,7 +93,7 @@ def _example(text: str) -> str:
 )
 @click.option("--target", "target_name", help="[default: real+torch with a CUDA GPU, else real+sim:GPU]")
 @click.option(
-    "--seconds", type=float, default=68, show_default=True, callback=_number(1, 86400, "s"), help="Measuring time."
+    "--seconds", type=float, default=64, show_default=True, callback=_number(1, 86400, "s"), help="Measuring time."
 )
 @json_option
 def run(
