@@ -28,7 +28,7 @@ def advice(
     seconds: float = 10.0,
 ) -> dict[str, Any]:
     """The JSON document of `microbench advise`. Raises synthetic_models.DoesNotFit when the batch doesn't fit."""
-    spec = model_spec(architecture, gpu, engine, batch=batch, context=context)
+    spec = model_spec(architecture, gpu, engine, batch=batch, context=context, card=target.card)
     generated = max(1, round(context * GENERATED_SHARE))
     workload = Workload(requests=batch, max_prompt=max(1, 2 * (context - generated)), generated=generated)
     case = Case(target=target, engine=engine, spec=spec, workload=workload)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
+from microbench.devices.card import DeviceCard
 from microbench.devices.spec import SAMPLE_NS, LaunchCost, StepSpec, even_kernels
 from microbench.engines import EngineProfile, Workload, real_work
 from microbench.engines.priced import PricedWork
@@ -36,20 +37,25 @@ def model_spec(
     batch: int,
     context: int,
     launch: LaunchCost | None = None,
+    card: DeviceCard | None = None,
 ) -> StepSpec:
     """The decode step of a model: modelled kernel durations, and a graph replay where the engine has captured one.
+
+    Launches cost what `launch` says, else what `card` measured, else what the engine profile assumes.
 
     Raises synthetic_models.DoesNotFit when the batch needs more memory than the GPU has.
     """
     check_fits(architecture, gpu, batch, context)
     captured = engine.captured_batch(batch)
     time = step_time(architecture, gpu, Batch.decode(captured or batch, context))
+    graph = card.graph.replay(len(time.forward_ns)) if card else engine.graph_launch
+    measured = card.launch if card else None
     return StepSpec(
         forward_ns=time.forward_ns,
         sample_ns=time.sample_ns,
-        launch=launch or engine.launch,
-        sample_launch=launch or engine.sample_launch,
-        graph=engine.graph_launch if captured else None,
+        launch=launch or measured or engine.launch,
+        sample_launch=launch or measured or engine.sample_launch,
+        graph=graph if captured else None,
         plan_sync=engine.plan_sync,
         architecture=architecture,
         batch=batch,

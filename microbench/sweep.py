@@ -38,7 +38,15 @@ def fitting_points(models: Sequence[Architecture], batches: Sequence[int], gpu: 
 
 def point_case(point: Point, target: Target, engine: EngineProfile, gpu: Gpu) -> Case:
     """The decode step of `point` with the founding benchmark's requests in mid-run."""
-    spec = model_spec(point.architecture, gpu, engine, batch=point.batch, context=CONTEXT, launch=point.launch)
+    spec = model_spec(
+        point.architecture,
+        gpu,
+        engine,
+        batch=point.batch,
+        context=CONTEXT,
+        launch=point.launch,
+        card=target.card,
+    )
     workload = Workload(requests=point.batch, max_prompt=2 * MEAN_PROMPT, generated=GENERATED)
     return Case(target=target, engine=engine, spec=spec, workload=workload)
 
@@ -84,7 +92,7 @@ def rows(point: Point, case: Case, sampled: Sampled, schedulers: Sequence[str]) 
 
     launch_us: what one launch (or replay) was told to cost the host; None on a real GPU, where it costs what it costs.
     """
-    base, modelled = schedulers[0], case.target.gpu is not None
+    base, modelled = schedulers[0], case.target.modelled
     result = []
     for name in schedulers:
         blocks = sampled.blocks[name]

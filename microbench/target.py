@@ -6,48 +6,89 @@ The only place that opens a host or device by name; what it opens is imported la
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from microbench.errors import Unavailable, UsageError
 from synthetic_models import GPUS, Gpu, UnknownName, gpu
 
 if TYPE_CHECKING:
+    from microbench.devices.card import DeviceCard
     from microbench.engines.prices import HostProfile
     from microbench.protocols import Device, Host
 
-FORMS = "virtual+sim:GPU, real+sim:GPU, real+torch (GPU: " + ", ".join(GPUS) + ")"
+FORMS = (
+    "virtual+sim:GPU, real+sim:GPU, real+torch, real+cupy (GPU: "
+    + ", ".join(GPUS)
+    + ", or a device file NAME.json; a further card of this machine: real+torch:1)"
+)
+SIMULATED = "simulated"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A host and a device. `gpu` is the modelled one; None on a real GPU."""
+    """A host and a device. `gpu` is the modelled one, None on a real GPU; `card` and `file` where it was calibrated.
+
+    index: which card of this machine. simulated: the CUDA code over a stand-in for its library, to try the code alone.
+    """
 
     host: str
     device: str
     gpu: Gpu | None = None
+    card: DeviceCard | None = None
+    file: str | None = None
+    index: int = 0
+    simulated: bool = False
 
     def __str__(self) -> str:
-        return f"{self.host}+{self.device}" + (f":{self.gpu.name}" if self.gpu else "")
+        if self.simulated:
+            return f"{self.host}+{self.device}:{SIMULATED}"
+        which = self.file or (self.gpu.name if self.gpu else str(self.index or ""))
+        return f"{self.host}+{self.device}" + (f":{which}" if which else "")
+
+    @property
+    def modelled(self) -> bool:
+        """No number on this target is a measurement of a GPU."""
+        return self.gpu is not None or self.simulated
 
     @property
     def says(self) -> str:
         """What was measured and what modelled, in words for every place that shows a number."""
         host = "real host (measured)" if self.host == "real" else "virtual host (computed)"
-        return f"{host}, " + (f"modelled GPU {self.gpu.name}" if self.gpu else "CUDA GPU (measured)")
+        if self.simulated:
+            return f"{host}, simulated {self.device} library: no GPU, and no model of one; only the code is tried"
+        if self.gpu is None:
+            return f"{host}, CUDA GPU (measured)"
+        return f"{host}, modelled GPU {self.gpu.name}" + (f" calibrated {_when(self.card)}" if self.card else "")
+
+
+def _when(card: DeviceCard) -> str:
+    return card.measured.get("date", "at an unknown date")
 
 
 def parse_target(text: str) -> Target:
-    """The target of this name. Raises UsageError listing the known forms."""
+    """The target of this name; a device file is read. Raises UsageError listing the known forms."""
     host, plus, rest = text.partition("+")
     device, _, model = rest.partition(":")
-    if host not in ("real", "virtual") or not plus or device not in ("sim", "torch"):
+    if host not in ("real", "virtual") or not plus or device not in ("sim", "torch", "cupy"):
         raise UsageError(f"unknown target {text!r}; known: {FORMS}")
-    if device == "torch":
-        if host == "virtual" or model:
-            raise UsageError(f"target {text!r}: a CUDA GPU runs in real time; use real+torch")
-        return Target(host=host, device=device)
+    if device != "sim":
+        if host == "virtual":
+            raise UsageError(f"target {text!r}: a CUDA GPU runs in real time; use real+{device}")
+        if model == SIMULATED:
+            return Target(host=host, device=device, simulated=True)
+        if model and not (model.isascii() and model.isdigit() and len(model) <= 3):
+            raise UsageError(
+                f"target {text!r}: behind real+{device} comes the index of a card; use for example real+{device}:1"
+            )
+        return Target(host=host, device=device, index=int(model or 0))
     if not model:
         raise UsageError(f"target {text!r} names no GPU to model; use for example {text.rstrip(':')}:a100-80g")
+    if model.endswith(".json"):
+        from microbench.devices.card import read_card
+
+        card = read_card(Path(model))
+        return Target(host=host, device=device, gpu=card.gpu, card=card, file=model)
     return Target(host=host, device=device, gpu=gpu(model))
 
 
@@ -83,16 +124,54 @@ def open_target(
         from microbench.hosts.real import RealHost
 
         host = RealHost(switch_interval_s=switch_interval_s)
-    if target.gpu is None:
+    if target.simulated:
+        return host, _simulated(target, host)
+    if target.device == "torch":
         from microbench.devices.torch_cuda import open_torch
 
-        return host, open_torch(host)
+        return host, open_torch(host, target.index)
+    if target.device == "cupy":
+        from microbench.devices.cupy_cuda import open_cupy
+
+        return host, open_cupy(host, target.index)
     from microbench.devices.sim import SimDevice
 
-    gpu_model = target.gpu
+    assert target.gpu is not None
+    measured: dict[str, Any] = {}
+    if target.card:
+        card = target.card
+        measured = {
+            "copy_latency_ns": card.copy_latency_ns,
+            "copy_bytes_per_s": card.copy_bytes_per_s,
+            "exclusive": card.exclusive,
+        }
     return host, SimDevice(
-        host, name=gpu_model.name, launch_latency_ns=gpu_model.launch_latency_ns, spin_waits=spin_waits
+        host,
+        name=target.gpu.name,
+        launch_latency_ns=target.gpu.launch_latency_ns,
+        spin_waits=spin_waits,
+        **measured,
     )
+
+
+def _simulated(target: Target, host: Host) -> Device:
+    """The CUDA device's own code over a module that has its library's names and a modelled GPU's timelines."""
+    from microbench.devices.sim import SimDevice
+
+    timelines = SimDevice(host, name=SIMULATED)
+    device: TorchDevice | CupyDevice
+    if target.device == "torch":
+        from microbench.devices.torch_cuda import TorchDevice
+        from microbench.devices.torch_style import SimulatedCuda
+
+        device = TorchDevice(host, module=SimulatedCuda(timelines), tensor_device="cpu")
+    else:
+        from microbench.devices.cupy_cuda import CupyDevice
+        from microbench.devices.cupy_style import SimulatedCupy
+
+        device = CupyDevice(host, module=SimulatedCupy(timelines), tensor_device="cpu")
+    device.modelled = True
+    return device
 
 
 def visible_gpu() -> Gpu | None:
@@ -132,6 +211,8 @@ def choose(target_name: str | None, gpu_name: str | None) -> tuple[Target, Gpu]:
     here = visible_gpu()
     if target_name:
         target = parse_target(target_name)
+        if target.simulated:
+            return target, card or gpu("a100-80g")
         if here is None:
             open_target(target)  # says what is missing
             raise Unavailable(f"target {target}: no CUDA GPU is visible")

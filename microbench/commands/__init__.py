@@ -1,0 +1,1 @@
+"""The commands of `microbench`, one a file; `microbench.cli` finds them by name."""
