@@ -17,6 +17,9 @@ COMMANDS = {
     "costs": "costs",
     "plot": "plot",
     "thresholds": "thresholds",
+    "replay": "replay",
+    "calibrate": "calibrate",
+    "gpu-check": "gpu_check",
 }
 """Command, and its module in `microbench.commands`, imported when it is asked for."""
 
