@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from microbench.case import Case, model_spec
 from microbench.engines import EngineProfile, Workload
-from microbench.engines.prices import shipped_profile
+from microbench.engines.prices import HostProfile, shipped_profile
 from microbench.explain import deciding_cost, without_each_cost
 from microbench.measure import Budget, sample
 from microbench.target import Target
@@ -26,17 +27,19 @@ def advice(
     context: int,
     target: Target,
     seconds: float = 10.0,
+    profile: HostProfile | None = None,
+    host_speed: float = 1.0,
 ) -> dict[str, Any]:
     """The JSON document of `microbench advise`. Raises synthetic_models.DoesNotFit when the batch doesn't fit."""
     spec = model_spec(architecture, gpu, engine, batch=batch, context=context, card=target.card)
     generated = max(1, round(context * GENERATED_SHARE))
     workload = Workload(requests=batch, max_prompt=max(1, 2 * (context - generated)), generated=generated)
-    case = Case(target=target, engine=engine, spec=spec, workload=workload)
+    case = Case(target=target, engine=engine, spec=spec, workload=workload, host_speed=host_speed)
     base, overlap = engine.schedulers
-    profile = shipped_profile()
+    profile = profile or shipped_profile()
     sampled = sample(case, (base, overlap), budget=Budget(seconds=seconds), profile=profile)
     ratio, verdict = sampled.ratio(base, overlap), sampled.verdict(base, overlap)
-    computed = Case(target=Target(host="virtual", device="sim", gpu=gpu), engine=engine, spec=spec, workload=workload)
+    computed = replace(case, target=replace(target, host="virtual", device="sim", gpu=gpu, index=0, simulated=False))
     gains = without_each_cost(computed, base, overlap, profile)
     return {
         "verdict": str(verdict),
@@ -52,4 +55,5 @@ def advice(
         "target_says": target.says,
         "explained_on": str(computed.target),
         "host_profile": f"{profile.machine}, measured {profile.measured}",
+        "host_speed": host_speed,
     }

@@ -11,8 +11,10 @@ from microbench.devices.spec import SAMPLE_NS, LaunchCost, StepSpec, even_kernel
 from microbench.engines import EngineProfile, Workload, real_work
 from microbench.engines.priced import PricedWork
 from microbench.engines.prices import HostProfile, shipped_profile
+from microbench.errors import UsageError
 from microbench.protocols import Device, EngineWork, Host, Model
 from microbench.schedulers import Run, overlaps, scheduler
+from microbench.speed import profile_at, slowed, spec_at
 from microbench.target import Target, open_target
 from microbench.trace import Trace, Window
 from synthetic_models import Architecture, Batch, Gpu, check_fits, step_time
@@ -20,13 +22,17 @@ from synthetic_models import Architecture, Batch, Gpu, check_fits, step_time
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Everything that decides the step time except the scheduler."""
+    """Everything that decides the step time except the scheduler.
+
+    host_speed: the host's, in that of the machine (real) or of the profile (virtual); see `speed`.
+    """
 
     target: Target
     engine: EngineProfile
     spec: StepSpec
     workload: Workload
     switch_interval_s: float | None = None
+    host_speed: float = 1.0
 
 
 def model_spec(
@@ -92,6 +98,8 @@ class Instance:
             self.work = PricedWork(host, profile, case.engine.name, case.workload, overlap=overlap)
         else:
             self.work = real_work(case.engine, case.workload, overlap=overlap, device=device.tensor_device)
+            if case.host_speed != 1:
+                self.work = slowed(self.work, case.host_speed)
 
     def block(self, steps: int, *, warm: int) -> Window:
         """Run `warm` + `steps` + 1 steps and measure the middle ones; each block starts from the same requests."""
@@ -110,10 +118,19 @@ class Instance:
 
 @contextmanager
 def instances(case: Case, schedulers: Sequence[str], profile: HostProfile | None = None) -> Iterator[list[Instance]]:
-    """An instance of the case under each scheduler, on one host, device and model; closed on leaving."""
-    profile = profile or shipped_profile()
+    """An instance of the case under each scheduler, on one host, device and model; closed on leaving.
+
+    Raises UsageError where the case asks for a real host faster than it is.
+    """
+    profile, spec, speed = profile or shipped_profile(), case.spec, case.host_speed
+    if speed != 1:
+        if case.target.host == "real" and speed > 1:
+            raise UsageError(f"a real host can be slowed, not made {speed:g} times as fast; use a virtual+sim target")
+        if not case.target.modelled:
+            raise UsageError(f"target {case.target}: launches cost there what they cost; leave the host speed at 1")
+        profile, spec = profile_at(profile, speed), spec_at(spec, speed)
     host, device = open_target(case.target, profile=profile, switch_interval_s=case.switch_interval_s)
-    model = device.model(case.spec)
+    model = device.model(spec)
     with ExitStack() as stack:
         opened = []
         for name in schedulers:

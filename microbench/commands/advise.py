@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from microbench.commands.common import any_architecture, emit, example, json_option, number
+from microbench.commands.common import any_architecture, emit, example, host_options, host_profile, json_option, number
 
 
 @click.command(
@@ -17,6 +19,7 @@ from microbench.commands.common import any_architecture, emit, example, json_opt
 @click.option("--context", type=int, required=True, callback=number(1, 10_000_000, "tokens"), help="Mean a request.")
 @click.option("--target", "target_name", help="[default: virtual+sim:GPU]")
 @click.option("--seconds", type=float, default=10, show_default=True, callback=number(0.1, 3600, "s"))
+@host_options
 @json_option
 def command(
     model: str,
@@ -26,6 +29,8 @@ def command(
     context: int,
     target_name: str | None,
     seconds: float,
+    profile_path: Path | None,
+    host_speed: float,
     as_json: bool,
 ) -> None:
     """pays / loses / equal / inconclusive for one model on one GPU, the cost that decides, and the engine flag."""
@@ -44,6 +49,8 @@ def command(
         context=context,
         target=target,
         seconds=seconds,
+        profile=host_profile(profile_path, engine_name),
+        host_speed=host_speed,
     )
     if as_json:
         emit(found)

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from microbench.errors import UsageError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -29,6 +31,37 @@ def number(low: float, high: float, unit: str) -> Callable[[click.Context, click
 def json_option(function: F) -> F:
     """Adds --json: one JSON document, last on stdout."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document, last on stdout.")(function)
+
+
+def host_options(function: F) -> F:
+    """Adds --host-profile and --host-speed."""
+    speed = click.option(
+        "--host-speed",
+        type=float,
+        default=1.0,
+        show_default=True,
+        callback=number(0.01, 100, "times"),
+        help="CPU speed, in this machine's (real, slower only) or the profile's (virtual).",
+    )
+    profile = click.option(
+        "--host-profile",
+        "profile_path",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="Of the virtual host, from `calibrate --host`. [default: the one that ships]",
+    )
+    return profile(speed(function))
+
+
+def host_profile(path: Path | None, engine: str) -> Any:
+    """The profile in this file, None without one. Raises UsageError when it has no prices of the engine."""
+    if path is None:
+        return None
+    from microbench.calibrate.host import read_profile
+
+    profile = read_profile(path)
+    if engine not in profile.prices:
+        raise UsageError(f"{path}: has no prices of {engine}; it has {', '.join(profile.prices) or 'none'}")
+    return profile
 
 
 def emit(document: Any) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from microbench.commands.common import emit, example, json_option, number
+from microbench.commands.common import emit, example, host_options, host_profile, json_option, number
 from microbench.errors import UsageError
 
 MOST_TOKENS = 50_000_000
@@ -35,6 +37,7 @@ MOST_TOKENS = 50_000_000
 @click.option("--generated", type=int, default=40, show_default=True, callback=number(1, 1_000_000, "tokens"))
 @click.option("--stream", type=click.IntRange(0, 1), default=1, show_default=True, help="1: requests stream tokens.")
 @click.option("--rounds", type=int, default=4, show_default=True, callback=number(1, 1000, ""), help="Of 15 steps.")
+@host_options
 @json_option
 def command(
     target_name: str,
@@ -52,6 +55,8 @@ def command(
     generated: int,
     stream: int,
     rounds: int,
+    profile_path: Path | None,
+    host_speed: float,
     as_json: bool,
 ) -> None:
     """One what-if step: its time under each scheduler, and where the host's time goes.
@@ -97,9 +102,10 @@ def command(
         spec=spec,
         workload=Workload(requests=requests, max_prompt=max_prompt, generated=generated, stream=bool(stream)),
         switch_interval_s=switch_interval,
+        host_speed=host_speed,
     )
     budget = Budget(seconds=3600, steps=15, warm=5, exactly=rounds)
-    sampled = sample(case, names, budget=budget)
+    sampled = sample(case, names, budget=budget, profile=host_profile(profile_path, engine_name))
     results = []
     for name in names:
         busy = sampled.busy_ns(name)

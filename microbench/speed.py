@@ -1,0 +1,88 @@
+"""A slower or faster host: the same steps as if this machine's CPU had another speed.
+
+On the virtual host every price is multiplied; on the real one each piece of the engine's Python is followed by extra
+Python in proportion to the CPU time it took, and launches cost more. A real host can't be made faster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+from microbench.devices.spec import LaunchCost, StepSpec
+from microbench.engines.prices import HostProfile, Price
+from microbench.protocols import EngineWork
+
+_PIECES = ("schedule", "outputs", "futures", "snapshot", "resolve", "publish", "process", "stream")
+
+
+def spec_at(spec: StepSpec, speed: float) -> StepSpec:
+    """`spec` with launches as a host of `speed` times this one's pays them."""
+
+    def at(cost: LaunchCost) -> LaunchCost:
+        return LaunchCost(gil_ns=round(cost.gil_ns / speed), free_ns=round(cost.free_ns / speed))
+
+    return replace(
+        spec,
+        launch=at(spec.launch),
+        sample_launch=at(spec.sample_launch),
+        graph=at(spec.graph) if spec.graph else None,
+    )
+
+
+def profile_at(profile: HostProfile, speed: float) -> HostProfile:
+    """`profile` of a host of `speed` times its speed: prices, wake-ups and queue operations; timers stay as late."""
+
+    def at(price: Price) -> Price:
+        return replace(
+            price,
+            fixed=price.fixed / speed,
+            per_request=price.per_request / speed,
+            per_prompt_token=price.per_prompt_token / speed,
+            per_output_token=price.per_output_token / speed,
+            free_ns=round(price.free_ns / speed),
+        )
+
+    return replace(
+        profile,
+        wake_ns=tuple(round(ns / speed) for ns in profile.wake_ns),
+        nap_wake_ns=tuple(round(ns / speed) for ns in profile.nap_wake_ns),
+        signal_ns=round(profile.signal_ns / speed),
+        queue_ns=round(profile.queue_ns / speed),
+        prices={e: {name: at(price) for name, price in pieces.items()} for e, pieces in profile.prices.items()},
+    )
+
+
+def slowed(work: EngineWork, speed: float) -> EngineWork:
+    """`work` on a host of `speed` < 1 times this one's: each piece takes 1 / speed of its CPU time.
+
+    The extra is Python that holds the GIL, as nearly all of an engine's work does.
+    """
+    return cast(EngineWork, _SlowedWork(work, 1 / speed - 1))
+
+
+class _SlowedWork:
+    def __init__(self, work: EngineWork, extra: float) -> None:
+        self._work = work
+        for name in _PIECES:
+            setattr(self, name, _then_extra(getattr(work, name), extra))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
+
+
+def _then_extra(piece: Callable[..., Any], extra: float) -> Callable[..., Any]:
+    cpu_ns = time.thread_time_ns
+
+    def call(*args: Any) -> Any:
+        start = cpu_ns()
+        result = piece(*args)
+        now = cpu_ns()
+        until = now + round((now - start) * extra)
+        while cpu_ns() < until:
+            pass
+        return result
+
+    return call
