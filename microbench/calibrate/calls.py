@@ -30,7 +30,7 @@ def launch_ns(host: Host, device: Device, engine: EngineProfile, model: Architec
     spec = what_if_spec(engine, gpu_ns=launches, launches=launches, launch=NOTHING)
     step = device.model(replace(spec, architecture=model, batch=1, context=128, plan_sync=False))
     batch = FixedBatch(device, 1, 64)
-    return timed(host, device, lambda: step.forward(batch)).submit / launches
+    return timed(host, device, lambda: step.forward(batch)).submit_ns / launches
 
 
 def launch_latency_ns(host: Host, device: Device, *, repeats: int = 200) -> list[int]:
@@ -61,7 +61,7 @@ def graph_cost(host: Host, device: Device, engine: EngineProfile) -> tuple[Graph
     for nodes in NODES:
         spec = what_if_spec(engine, gpu_ns=nodes * 1000, launches=nodes, launch=NOTHING, graph=NOTHING)
         step, batch = device.model(replace(spec, plan_sync=False)), FixedBatch(device, 1, 1)
-        points[nodes] = timed(host, device, lambda step=step, batch=batch: step.forward(batch)).submit  # type: ignore[misc]
+        points[nodes] = timed(host, device, lambda step=step, batch=batch: step.forward(batch)).submit_ns  # type: ignore[misc]
     fixed, node = line(list(points), list(points.values()))
     return GraphCost(fixed_ns=round(fixed), node_ns=node), points
 
@@ -85,7 +85,7 @@ def copy_fit(host: Host, device: Device, sizes: Sequence[int] = COPY_BYTES) -> C
 
             values = torch.zeros(nbytes, dtype=torch.uint8)
         copy = lambda values=values, nbytes=nbytes: device.to_host(values, nbytes=nbytes)  # noqa: E731
-        points[nbytes] = timed(host, device, copy).device or 0.0
+        points[nbytes] = timed(host, device, copy).device_ns or 0.0
     latency = median(list(points.values())[:4])
     largest = list(points)[-3:]
     _, ns_per_byte = line(largest, [points[b] for b in largest])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from statistics import fmean, median
 
+from microbench.costs.slopes import theil_sen
 from synthetic_models import Gpu
 from synthetic_models.gpus import kernel_ns
 from synthetic_models.kernels import Kernel
@@ -17,15 +18,9 @@ STEPS = (0.5, 0.7, 0.85, 0.93, 0.97, 0.99, 1.01, 1.03, 1.07, 1.18, 1.4, 2.0)
 
 
 def line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """(offset, slope) of a robust line: the median slope of all pairs (Theil 1950), the median offset; neither below 0.
-
-    Raises ValueError with fewer than two different x.
-    """
-    slopes = [(y[j] - y[i]) / (x[j] - x[i]) for i in range(len(x)) for j in range(i + 1, len(x)) if x[j] != x[i]]
-    if not slopes:
-        raise ValueError("a line needs two different x")
-    slope = max(median(slopes), 0.0)
-    return max(median(b - slope * a for a, b in zip(x, y, strict=True)), 0.0), slope
+    """(offset, slope) of a robust line, neither below 0. Raises ValueError with fewer than two different x."""
+    slope, offset = theil_sen(list(zip(x, y, strict=True)))
+    return max(offset, 0.0), max(slope, 0.0)
 
 
 def error(gpu: Gpu, points: Sequence[Point]) -> float:

@@ -11,6 +11,9 @@ from typing import Any
 from microbench.calibrate import calls, kernels
 from microbench.calibrate.fit import Point, error, fit_class
 from microbench.calibrate.inputs import TINY
+from microbench.costs.cost import Cost
+from microbench.costs.event_wait import MODES, event_wait
+from microbench.costs.stream_calls import stream_calls
 from microbench.devices.card import DeviceCard
 from microbench.devices.sim import SimDevice
 from microbench.devices.spec import LaunchCost
@@ -77,6 +80,8 @@ def calibrate(
         rows.append(_row("copy to pinned memory", f"{nbytes} B", ns, expected, clock="device event"))
     together = calls.interference(host, device)
     rows.append(_row("streams", "two spins at once over one", together, 1.0, unit="ratio"))
+    rows += [_cost_row(cost) for cost in stream_calls(host, device, target.device)]
+    rows += [_cost_row(cost) for mode in MODES for cost in event_wait(host, device, mode)[:1]]
 
     fitted = replace(shipped, launch_latency_ns=round(latency))
     for done, (name, label) in enumerate(CLASSES.items()):
@@ -138,6 +143,12 @@ def _fit(fitted: Gpu, shipped: Gpu, name: str, label: str, points: list[Point]) 
     before, after = error(shipped, timed[1::2]), error(candidate, timed[1::2])
     row = _row(label, "median error on points not fitted: calibrated, shipped", after, before, unit="error")
     return (candidate if after < before else fitted), row
+
+
+def _cost_row(cost: Cost) -> Row:
+    """An isolated cost of which the model has no figure of its own."""
+    note = ", ".join(f"{name} {value:g}" for name, value in cost.facts.items())
+    return _row(cost.group, cost.variant, median(cost.samples_ns), None, clock=cost.clock) | {"note": note}
 
 
 def _row(

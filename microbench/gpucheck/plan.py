@@ -36,13 +36,18 @@ STAGES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Targets and points of one check. `libraries`: targets whose calls are timed side by side."""
+    """Targets and points of one check.
+
+    libraries: targets whose calls are timed side by side. rounds: of each step, however long they take (None: as many
+    as the time allows).
+    """
 
     target: str
     libraries: tuple[str, ...]
     models: tuple[Architecture, ...]
     batches: tuple[int, ...]
     context: int
+    rounds: int | None = None
 
     @property
     def dry(self) -> bool:
@@ -58,6 +63,7 @@ def plan(*, dry: bool, index: int = 0) -> Plan:
             models=(TINY,),
             batches=(1, 300),
             context=64,
+            rounds=2,
         )
     which = f":{index}" if index else ""
     return Plan(

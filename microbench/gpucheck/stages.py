@@ -130,6 +130,7 @@ def _steps(task: Task, target: Target, gpu: Gpu, *, measure_gpu: bool) -> Iterat
             yield {"kind": "skip", "what": what, "why": "the time is up"}
             continue
         seconds = task.left_s / (len(points) - done)
+        budget = Budget(seconds=0.7 * seconds, steps=8, warm=2, exactly=task.plan.rounds)
         try:
             spec = model_spec(
                 point.architecture, gpu, profile, batch=point.batch, context=task.plan.context, card=target.card
@@ -138,7 +139,7 @@ def _steps(task: Task, target: Target, gpu: Gpu, *, measure_gpu: bool) -> Iterat
             case = Case(target=target, engine=profile, spec=spec, workload=workload)
             if measure_gpu:
                 yield {"kind": "gpu_step", **_gpu_step(case, point.batch, task.plan.context)}
-            sampled = sample(case, names, budget=Budget(seconds=0.7 * seconds, steps=8, warm=2))
+            sampled = sample(case, names, budget=budget)
         except (Unavailable, DoesNotFit) as why:
             yield {"kind": "skip", "what": what, "why": str(why)}
             continue
@@ -169,8 +170,8 @@ def _gpu_step(case: Case, batch: int, context: int) -> Found:
         "model": case.spec.architecture.name,
         "batch": batch,
         "launch_mode": "graph" if case.spec.graph else "eager",
-        "gpu_step_ms": None if found.device is None else found.device / 1e6,
-        "submit_ms": found.submit / 1e6,
+        "gpu_step_ms": None if found.device_ns is None else found.device_ns / 1e6,
+        "submit_ms": found.submit_ns / 1e6,
         "shipped_model_ms": case.spec.gpu_ns / 1e6,
     }
 
