@@ -18,8 +18,11 @@ COMMANDS = {
     "plot": "plot",
     "thresholds": "thresholds",
     "replay": "replay",
+    "compare": "compare",
     "calibrate": "calibrate",
     "gpu-check": "gpu_check",
+    "report": "report",
+    "validate": "validate",
 }
 """Command, and its module in `microbench.commands`, imported when it is asked for."""
 
