@@ -18,6 +18,26 @@ GENERATED_SHARE = 0.2
 """Share of a request's context that it has generated itself: 512 of 2560 in the founding benchmark's middle."""
 
 
+def decode_case(
+    architecture: Architecture,
+    gpu: Gpu,
+    engine: EngineProfile,
+    *,
+    batch: int,
+    context: int,
+    target: Target,
+    host_speed: float = 1.0,
+) -> Case:
+    """The decode step of `batch` requests of `context` tokens in the mean, a fifth of them generated.
+
+    Raises synthetic_models.DoesNotFit when the batch doesn't fit.
+    """
+    spec = model_spec(architecture, gpu, engine, batch=batch, context=context, card=target.card)
+    generated = max(1, round(context * GENERATED_SHARE))
+    workload = Workload(requests=batch, max_prompt=max(1, 2 * (context - generated)), generated=generated)
+    return Case(target=target, engine=engine, spec=spec, workload=workload, host_speed=host_speed)
+
+
 def advice(
     architecture: Architecture,
     gpu: Gpu,
@@ -31,10 +51,8 @@ def advice(
     host_speed: float = 1.0,
 ) -> dict[str, Any]:
     """The JSON document of `microbench advise`. Raises synthetic_models.DoesNotFit when the batch doesn't fit."""
-    spec = model_spec(architecture, gpu, engine, batch=batch, context=context, card=target.card)
-    generated = max(1, round(context * GENERATED_SHARE))
-    workload = Workload(requests=batch, max_prompt=max(1, 2 * (context - generated)), generated=generated)
-    case = Case(target=target, engine=engine, spec=spec, workload=workload, host_speed=host_speed)
+    case = decode_case(architecture, gpu, engine, batch=batch, context=context, target=target, host_speed=host_speed)
+    spec = case.spec
     base, overlap = engine.schedulers
     profile = profile or shipped_profile()
     sampled = sample(case, (base, overlap), budget=Budget(seconds=seconds), profile=profile)

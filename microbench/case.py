@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -103,23 +103,33 @@ class Instance:
 
     def block(self, steps: int, *, warm: int) -> Window:
         """Run `warm` + `steps` + 1 steps and measure the middle ones; each block starts from the same requests."""
-        self.work.rewind()
         trace, before = Trace(self.host.now_ns), self.device.busy_ns()
-        run = Run(self.host, self.device, self.model, self.work, trace, self.forward_stream)
-        self._function(run, warm + steps + 1)
+        self.run(warm + steps + 1, trace)
         after, window = self.device.busy_ns(), trace.window(warm)
         if before is None or after is None:
             return window
         return replace(window, busy_ns=(after - before) / len(trace.steps))
+
+    def run(self, steps: int, trace: Trace) -> None:
+        """Run `steps` steps from the same requests as ever, recorded in `trace`."""
+        self.work.rewind()
+        self._function(Run(self.host, self.device, self.model, self.work, trace, self.forward_stream), steps)
 
     def close(self) -> None:
         self.work.close()
 
 
 @contextmanager
-def instances(case: Case, schedulers: Sequence[str], profile: HostProfile | None = None) -> Iterator[list[Instance]]:
+def instances(
+    case: Case,
+    schedulers: Sequence[str],
+    profile: HostProfile | None = None,
+    *,
+    observe: Callable[[Host, Device], Host] = lambda host, device: host,
+) -> Iterator[list[Instance]]:
     """An instance of the case under each scheduler, on one host, device and model; closed on leaving.
 
+    observe: may put a host that watches in the place of the one that was opened.
     Raises UsageError where the case asks for a real host faster than it is.
     """
     profile, spec, speed = profile or shipped_profile(), case.spec, case.host_speed
@@ -130,6 +140,7 @@ def instances(case: Case, schedulers: Sequence[str], profile: HostProfile | None
             raise UsageError(f"target {case.target}: launches cost there what they cost; leave the host speed at 1")
         profile, spec = profile_at(profile, speed), spec_at(spec, speed)
     host, device = open_target(case.target, profile=profile, switch_interval_s=case.switch_interval_s)
+    host = observe(host, device)
     model = device.model(spec)
     with ExitStack() as stack:
         opened = []

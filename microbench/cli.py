@@ -18,6 +18,7 @@ COMMANDS = {
     "plot": "plot",
     "thresholds": "thresholds",
     "replay": "replay",
+    "trace": "trace",
     "compare": "compare",
     "calibrate": "calibrate",
     "gpu-check": "gpu_check",

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "microbench": {"synthetic_models", "microbench"},
     "plots": {"synthetic_models", "microbench", "plots"},
 }
-DRAWS_LATE = {"microbench.report", "microbench.commands.plot"}
+DRAWS_LATE = {"microbench.report", "microbench.commands.plot", "microbench.commands.trace"}
 LOADS_TORCH = {f"microbench.engines.{name}" for name in ("requests", "sglang_0_4_0", "sglang_0_5_4", "minimal")}
 
 

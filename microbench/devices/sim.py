@@ -148,6 +148,8 @@ class SimDevice:
         self.copy_latency_ns, self.copy_bytes_per_s = copy_latency_ns, copy_bytes_per_s
         self.spin_waits, self.exclusive = spin_waits, exclusive
         self._kernels_end_ns = 0
+        self.log: list[tuple[str, str, int, int]] | None = None
+        """Set to a list, it gets (stream, what, start_ns, end_ns) of everything enqueued."""
         self._streams: list[SimStream] = []
         self._default = self.Stream()
         self._current: ContextVar[SimStream] = ContextVar("current_stream", default=self._default)
@@ -215,6 +217,8 @@ class SimDevice:
         stream = self.current_stream()
         duration = self.copy_latency_ns + math.ceil(nbytes / self.copy_bytes_per_s * 1e9)
         ready_ns = stream.end_ns = max(self.host.now_ns(), stream.end_ns) + duration
+        if self.log is not None:
+            self.log.append((stream.name, "copy to host", ready_ns - duration, ready_ns))
         if not pinned:
             self.host.wait_until(ready_ns, f"a pageable copy on {stream.name!r}")
         return SimCopy(self, values, ready_ns)
@@ -234,4 +238,6 @@ class SimDevice:
             start = max(start, self._kernels_end_ns)
         self._kernels_end_ns = stream.end_ns = start + duration_ns
         stream.busy_ns += duration_ns
+        if self.log is not None:
+            self.log.append((stream.name, "kernel", start, stream.end_ns))
         return stream.end_ns

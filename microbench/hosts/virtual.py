@@ -25,6 +25,7 @@ from greenlet import getcurrent, greenlet
 
 from microbench.errors import Aborted, Deadlock
 
+GIL_WAITS_KEPT = 10_000
 NAP_NS = 150_000
 """A thread that slept shorter is woken quickly: its core has not gone idle (see `costs.handoff.wake_ns`)."""
 
@@ -121,6 +122,7 @@ class VirtualHost:
         self._tasks: dict[greenlet, _Task] = {}
         self._hub: greenlet | None = None
         self._closing = False
+        self.gil_waits: deque[tuple[str, int, int]] = deque(maxlen=GIL_WAITS_KEPT)
         self._reset_gil()
 
     def now_ns(self) -> int:
@@ -277,8 +279,10 @@ class VirtualHost:
         if self._holder is None:
             self._grant(task)
         else:
+            since = self._now
             self._enqueue(task)
             self._pause()
+            self.gil_waits.append((task.name, since, self._now))
 
     def _grant(self, task: _Task) -> None:
         self._holder = task
@@ -356,8 +360,11 @@ class VirtualHost:
         # Nobody else can slip in: other takers only enqueue while a hand-over is under way.
         self._holder = taker
         self._drop_requested = False
+        since = self._now
         self._at(self._now + self._wake_ns(taker), taken)
         self._pause()
+        if requeue:
+            self.gil_waits.append((task.name, since, self._now))
 
     def _hold(self, task: _Task, ns: int, atomic: bool) -> None:
         """Work `ns` with the GIL, giving way when asked (after it, when `atomic`)."""
