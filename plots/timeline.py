@@ -51,8 +51,8 @@ def draw(timelines: Sequence[Timeline], title: str) -> Figure:
         fontsize=7,
         frameon=False,
     )
-    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-    figure.supxlabel(f"{timelines[0].target}: {timelines[0].says}", fontsize=7, color=GREY, x=0.01, ha="left")
+    target = f"{timelines[0].target}: {timelines[0].says}"
+    figure.suptitle(f"{title}\n{target}", fontsize=10, x=0.01, ha="left")
     return figure
 
 

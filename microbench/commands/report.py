@@ -10,9 +10,26 @@ from microbench.commands.common import emit, example, json_option
 from microbench.errors import UsageError
 
 
-@click.group("report", epilog=example("microbench report compare overlap-on.txt overlap-off.txt"))
-def command() -> None:
+def _runs(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    numbers = [part.strip() for part in value.split(",")]
+    if len(numbers) > 2 or not all(n.isascii() and n.isdigit() and len(n) < 7 for n in numbers):
+        raise click.BadParameter(f"{value[:20]!r} is neither a run such as 2 nor two such as 1,3")
+    return int(numbers[0]), int(numbers[-1])
+
+
+@click.group(
+    "report",
+    invoke_without_command=True,
+    epilog=example("microbench report compare overlap-on.txt overlap-off.txt"),
+)
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """Read and compare what serving benchmarks printed: bench_serving, vllm bench serve, trtllm-bench, LMDeploy."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+        ctx.exit(2)
 
 
 @command.command("read", epilog=example("microbench report read results/*.txt bench.jsonl"))
@@ -47,22 +64,21 @@ def read(files: tuple[Path, ...], as_json: bool) -> None:
         show_readings(readings)
 
 
-@command.command("compare", epilog=example("microbench report compare --run 2 overlap-on.jsonl overlap-off.jsonl"))
+@command.command("compare", epilog=example("microbench report compare --run 1,2 results.jsonl results.jsonl"))
 @click.argument("on", type=click.Path(path_type=Path))
 @click.argument("off", type=click.Path(path_type=Path))
-@click.option("--run", type=click.IntRange(min=1), help="Which run of files that have several; 1 is the first.")
+@click.option("--run", "runs", callback=_runs, help="Which run: 2 of both files, or 1,3 of ON and OFF.")
 @json_option
-def compare_files(on: Path, off: Path, run: int | None, as_json: bool) -> None:
+def compare_files(on: Path, off: Path, runs: tuple[int, int] | None, as_json: bool) -> None:
     """Ratios on/off of the metrics that both files have.
 
-    ON is the run with the feature, OFF the one without. --run applies to files with more than one run.
+    ON is the run with the feature, OFF the one without; both may be in one file, with --run 1,2.
     """
     from microbench.reports import compare, read_reports, select_run
     from microbench.reports.show import show_comparison
 
-    readings = [read_reports(file) for file in (on, off)]
-    chosen = [select_run(reading, run if len(reading.reports) > 1 else None) for reading in readings]
-    found = compare(*chosen)
+    run_on, run_off = runs or (None, None)
+    found = compare(select_run(read_reports(on), run_on), select_run(read_reports(off), run_off))
     if as_json:
         emit(found.to_json())
     else:
