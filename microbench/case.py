@@ -104,7 +104,8 @@ class Instance:
     def block(self, steps: int, *, warm: int) -> Window:
         """Run `warm` + `steps` + 1 steps and measure the middle ones; each block starts from the same requests."""
         trace, before = Trace(self.host.now_ns), self.device.busy_ns()
-        self.run(warm + steps + 1, trace)
+        with self.device.range(f"{self.name}, {steps} steps"):
+            self.run(warm + steps + 1, trace)
         after, window = self.device.busy_ns(), trace.window(warm)
         if before is None or after is None:
             return window

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import platform
 import re
@@ -15,6 +14,8 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
+
+from microbench.nvml import gpu_state, torch_ids
 
 Scalar = str | int | float | bool | None
 Value = Scalar | list[Scalar]
@@ -227,49 +228,29 @@ def _gpu() -> dict[str, Value]:
     fields["gpu_sm_count"] = _attempt(lambda: int(properties.multi_processor_count))
     fields["gpu_compute_capability"] = _attempt(lambda: f"{properties.major}.{properties.minor}")
     fields["gpu_driver"] = _attempt(_kernel_driver)
-    uuid = _attempt(lambda: f"GPU-{str(properties.uuid).removeprefix('GPU-')}")
-    bus_id = _attempt(
-        lambda: f"{properties.pci_domain_id:08x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
-    )
+    uuid, bus_id = torch_ids(properties)
     fields["gpu_uuid"] = uuid
-    fields.update(_attempt(lambda: _nvml(ctypes.CDLL("libnvidia-ml.so.1"), uuid, bus_id)) or {})
+    fields.update(_attempt(lambda: _nvml(uuid, bus_id)) or {})
     return fields
+
+
+def _nvml(uuid: str | None, bus_id: str | None) -> dict[str, Value]:
+    """Driver, clocks, power limit and throttle bits, as far as NVML answers."""
+    state = gpu_state(uuid, bus_id)
+    if state is None:
+        return {}
+    fields: dict[str, Value] = {
+        "gpu_driver": state.driver,
+        "gpu_sm_clock_mhz": state.sm_clock_mhz,
+        "gpu_memory_clock_mhz": state.memory_clock_mhz,
+        "gpu_sm_clock_max_mhz": state.sm_clock_max_mhz,
+        "gpu_memory_clock_max_mhz": state.memory_clock_max_mhz,
+        "gpu_power_limit_mw": state.power_limit_mw,
+        "gpu_throttle_reasons": state.throttle_bits,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _kernel_driver(path: str = "/proc/driver/nvidia/version") -> str | None:
     found = re.search(r"Kernel Module.*?\s(\d{3,}(?:\.\d+)+)\s", Path(path).read_text())
     return found[1] if found else None
-
-
-def _nvml(library: Any, uuid: str | None, bus_id: str | None) -> dict[str, Value]:
-    """Driver, clocks, power limit and throttle bits through the C interface of NVML (nvml.h), as far as it answers."""
-    fields: dict[str, Value] = {}
-    if library.nvmlInit_v2() != 0:
-        return fields
-    try:
-        text = ctypes.create_string_buffer(96)
-        if library.nvmlSystemGetDriverVersion(text, ctypes.c_uint(len(text))) == 0:
-            fields["gpu_driver"] = text.value.decode()
-        handle = ctypes.c_void_p()
-        found = uuid is not None and library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)) == 0
-        if not found and bus_id is not None:
-            found = library.nvmlDeviceGetHandleByPciBusId_v2(bus_id.encode(), ctypes.byref(handle)) == 0
-        if not found:
-            return fields
-        sm, memory = ctypes.c_int(1), ctypes.c_int(2)  # nvmlClockType_t
-        number = ctypes.c_uint
-        for name, function, options, kind in (
-            ("gpu_sm_clock_mhz", "nvmlDeviceGetClockInfo", [sm], number),
-            ("gpu_memory_clock_mhz", "nvmlDeviceGetClockInfo", [memory], number),
-            ("gpu_sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", [sm], number),
-            ("gpu_memory_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", [memory], number),
-            ("gpu_power_limit_mw", "nvmlDeviceGetEnforcedPowerLimit", [], number),
-            ("gpu_throttle_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons", [], ctypes.c_ulonglong),
-        ):
-            value = kind(0)
-            with contextlib.suppress(AttributeError):  # a function that this driver does not have
-                if getattr(library, function)(handle, *options, ctypes.byref(value)) == 0:
-                    fields[name] = int(value.value)
-    finally:
-        library.nvmlShutdown()
-    return fields

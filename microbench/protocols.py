@@ -126,7 +126,10 @@ class Model(Protocol):
 
 
 class Device(Protocol):
-    """Streams, events, launches and copies. Twins: `devices.sim.SimDevice`, `devices.torch_cuda.TorchDevice`."""
+    """Streams, events, launches and copies.
+
+    Twins: `devices.sim.SimDevice`, `devices.torch_cuda.TorchDevice`, `devices.cupy_cuda.CupyDevice`.
+    """
 
     name: str
     tensor_device: str
@@ -140,6 +143,10 @@ class Device(Protocol):
 
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
         """Make `stream` current for this task."""
+        ...
+
+    def range(self, name: str) -> AbstractContextManager[Any]:
+        """A named range for a profiler (NVTX on CUDA)."""
         ...
 
     def synchronize(self) -> None: ...

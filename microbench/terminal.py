@@ -125,7 +125,7 @@ def show_costs(target: Target, found: Sequence[Cost], partial: bool) -> None:
                     us(r["p99_us"]),
                     str(r["n"]),
                     r["clock"],
-                    ", ".join(f"{k} {v:g}" for k, v in r["facts"].items()),
+                    ", ".join([*r["marks"], *(f"{k} {v:g}" for k, v in r["facts"].items())]),
                 )
                 for r in rows
                 if r["group"] == group

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import platform
@@ -18,6 +17,7 @@ import pytest
 
 from microbench import environment as module
 from microbench.environment import differences, environment
+from microbench.nvml import GpuState
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -185,56 +185,7 @@ def test_no_git_is_no_failure(checkout: Path, tmp_path: Path, monkeypatch: pytes
     assert fields["git_commit"] is fields["git_dirty"] is None
 
 
-# GPU: torch and NVML as stand-ins
-
-
-class FakeNvml:
-    """Answers like libnvidia-ml for one GPU; `missing` functions do not exist, as in an older driver."""
-
-    def __init__(self, *, missing: tuple[str, ...] = (), uuid: bytes = b"GPU-1234") -> None:
-        self.missing, self.uuid, self.open = missing, uuid, 0
-
-    def __getattribute__(self, name: str) -> Any:
-        if name.startswith("nvml") and name in object.__getattribute__(self, "missing"):
-            raise AttributeError(name)
-        return object.__getattribute__(self, name)
-
-    def nvmlInit_v2(self) -> int:
-        self.open += 1
-        return 0
-
-    def nvmlShutdown(self) -> int:
-        self.open -= 1
-        return 0
-
-    def nvmlSystemGetDriverVersion(self, text: Any, length: Any) -> int:
-        assert length.value == len(text)
-        text.value = b"570.124.06"
-        return 0
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle: Any) -> int:
-        return 0 if uuid == self.uuid else 6
-
-    def nvmlDeviceGetHandleByPciBusId_v2(self, bus_id: bytes, handle: Any) -> int:
-        return 0 if bus_id == b"00000000:3b:00.0" else 6
-
-    def nvmlDeviceGetClockInfo(self, handle: Any, kind: Any, answer: Any) -> int:
-        return self._answer(answer, {1: 1200, 2: 2619}[kind.value], ctypes.c_uint)
-
-    def nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: Any, answer: Any) -> int:
-        return self._answer(answer, {1: 1980, 2: 2619}[kind.value], ctypes.c_uint)
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, answer: Any) -> int:
-        return 3  # not supported
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, answer: Any) -> int:
-        return self._answer(answer, 1 << 40, ctypes.c_ulonglong)
-
-    @staticmethod
-    def _answer(answer: Any, value: int, kind: type[Any]) -> int:
-        assert type(answer._obj) is kind
-        answer._obj.value = value
-        return 0
+# GPU: torch and NVML as stand-ins (NVML itself: test_nvml)
 
 
 def fake_torch(*, available: bool = True) -> Any:
@@ -259,9 +210,21 @@ def test_gpu_is_none_without_torch_or_cuda(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_gpu_with_driver_and_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = FakeNvml()
+    asked: list[tuple[str | None, str | None]] = []
+
+    def gpu_state(uuid: str | None, bus_id: str | None) -> GpuState:
+        asked.append((uuid, bus_id))
+        return GpuState(
+            driver="570.124.06",
+            sm_clock_mhz=1200,
+            memory_clock_mhz=2619,
+            sm_clock_max_mhz=1980,
+            memory_clock_max_mhz=2619,
+            throttle_bits=1 << 40,
+        )
+
     monkeypatch.setitem(sys.modules, "torch", fake_torch())
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
+    monkeypatch.setattr(module, "gpu_state", gpu_state)
     fields = {key: value for key, value in environment().items() if key.startswith(("gpu", "cuda"))}
     assert fields == {
         "gpu": "NVIDIA H200",
@@ -278,28 +241,12 @@ def test_gpu_with_driver_and_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
         "gpu_power_limit_mw": None,
         "gpu_throttle_reasons": 1 << 40,
     }
-    assert library.open == 0
-
-
-def test_gpu_is_found_by_its_bus_when_the_uuid_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert module._nvml(FakeNvml(uuid=b"other"), "GPU-1234", "00000000:3b:00.0")["gpu_sm_clock_mhz"] == 1200
-    assert module._nvml(FakeNvml(uuid=b"other"), "GPU-1234", None) == {"gpu_driver": "570.124.06"}
-
-
-def test_gpu_without_a_part_of_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = FakeNvml(missing=("nvmlDeviceGetCurrentClocksThrottleReasons",))
-    fields = module._nvml(library, "GPU-1234", None)
-    assert fields["gpu_sm_clock_max_mhz"] == 1980
-    assert "gpu_throttle_reasons" not in fields
-    assert library.open == 0
+    assert asked == [("GPU-1234", "00000000:3b:00.0")]
 
 
 def test_gpu_without_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(_: str) -> Any:
-        raise OSError("planted: no such library")
-
     monkeypatch.setitem(sys.modules, "torch", fake_torch())
-    monkeypatch.setattr(ctypes, "CDLL", absent)
+    monkeypatch.setattr(module, "gpu_state", lambda *_: None)
     monkeypatch.setattr(module, "_kernel_driver", lambda: "550.54.14")
     fields = environment()
     assert (fields["gpu"], fields["gpu_driver"], fields["gpu_sm_clock_mhz"]) == ("NVIDIA H200", "550.54.14", None)

@@ -132,7 +132,7 @@ def test_the_page_of_a_check_that_found_nothing_says_so() -> None:
 
 def test_a_dry_run_walks_the_whole_plan(tmp_path: Path) -> None:
     folder = tmp_path / "check"
-    result = CliRunner().invoke(main, ["gpu-check", "--dry-run", "--out", str(folder), "--seconds", "14", "--json"])
+    result = CliRunner().invoke(main, ["gpu-check", "--dry-run", "--out", str(folder), "--seconds", "90", "--json"])
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout.splitlines()[-1])
     assert {s["stage"]: s["state"] for s in document["stages"]} == {s.name: "done" for s in STAGES}

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from microbench.devices.sim import SimDevice
 from microbench.devices.spec import LaunchCost, StepSpec
-from microbench.devices.torch_cuda import TorchDevice
-from microbench.devices.torch_style import SimulatedCuda
 from microbench.engines import Workload, engine, real_work
 from microbench.hosts.real import RealHost
 from microbench.hosts.virtual import VirtualHost
@@ -28,18 +24,18 @@ SPEC = StepSpec(
 TARGETS = [
     "virtual+sim:a100-80g",
     "real+sim:a100-80g",
-    "real+torch, simulated module",
+    "real+torch:simulated",
+    "real+cupy:simulated",
     pytest.param("real+torch", marks=pytest.mark.cuda),
+    pytest.param("real+cupy", marks=pytest.mark.cuda),
 ]
 
 
 @pytest.fixture(params=TARGETS)
-def opened(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any]]:
-    if request.param.endswith("simulated module"):
-        host = RealHost(timeout_s=10)
-        yield host, TorchDevice(host, module=SimulatedCuda(SimDevice(host)), tensor_device="cpu")
-    else:
-        yield open_target(parse_target(request.param))
+def opened(request: pytest.FixtureRequest) -> tuple[Any, Any]:
+    if request.param == "real+cupy":
+        pytest.importorskip("cupy", reason="CuPy is not installed")
+    return open_target(parse_target(request.param))
 
 
 def run(host: Any, body: Any) -> None:

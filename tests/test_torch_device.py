@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from microbench.devices import torch_cuda
+from microbench.devices.refusals import INSTEAD
 from microbench.devices.sim import SimDevice, SimEvent, SimStream
 from microbench.devices.spec import LaunchCost, StepSpec
-from microbench.devices.torch_cuda import RING, WARM_UP, TorchDevice, gpu_facts, open_torch
+from microbench.devices.torch_cuda import RING, WARM_UP, TorchDevice, gpu_facts, mps_pipe, open_torch
 from microbench.devices.torch_style import SimulatedCuda
 from microbench.engines import Workload
 from microbench.engines.sglang_0_5_4 import Work
-from microbench.errors import Unavailable
+from microbench.errors import Unavailable, UsageError
 from microbench.hosts.real import RealHost
 from microbench.protocols import Device
 from microbench.schedulers import Run, overlaps, scheduler
@@ -56,7 +61,6 @@ on_a_gpu = (
     pytest.mark.cuda,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU that torch sees"),
 )
-INSTEAD = "or measure on a modelled GPU (real+sim:a100-80g)"
 
 
 @dataclass
@@ -297,8 +301,175 @@ def test_a_copy_read_too_late_says_so(device: TorchDevice) -> None:
     copies = [device.to_host(rows(device, [i]).input_ids, nbytes=8) for i in range(RING + 1)]
     device.synchronize()
     assert [copy.tolist() for copy in copies[1:]] == [[i] for i in range(1, RING + 1)]
-    with pytest.raises(RuntimeError, match=r"^this copy was read too late: its buffer was reused after 4 more copies$"):
+    with pytest.raises(
+        RuntimeError, match=f"^this copy was read too late: its buffer was reused after {RING} more copies$"
+    ):
         copies[0].tolist()
+
+
+def test_a_copy_of_nothing_in_particular(device: TorchDevice) -> None:
+    for nbytes in (4, 16, 4):
+        copy = device.to_host(None, nbytes=nbytes)
+        device.synchronize()
+        assert copy.tolist() == [0] * nbytes
+    assert device.to_host(None, nbytes=4, pinned=False).tolist() == [0] * 4
+
+
+def test_priorities_are_those_the_device_has(device: TorchDevice) -> None:
+    least, greatest = device.priority_range()
+    assert greatest < least == 0
+    device.Stream(priority=greatest)
+    for priority in (least + 1, greatest - 1):
+        with pytest.raises(UsageError) as error:
+            device.Stream(priority=priority)
+        assert str(error.value) == (f"stream priority {priority}: {device.name} has {greatest} (goes first) to {least}")
+
+
+def test_work_of_a_further_thread(device: TorchDevice, host: RealHost) -> None:
+    """On an index other than 0, entering the device's stream is what makes the device that thread's current one."""
+    seen: list[Any] = []
+
+    def work() -> None:
+        with device.stream(stream):
+            seen.append(device.current_stream() == stream)
+            start, end = (device.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            device.spin(3_000_000)
+            end.record()
+            end.synchronize()
+            seen.append(start.elapsed_time(end))
+
+    stream = device.Stream()
+    host.run({"main": lambda: None, "further": work})
+    assert seen[0]
+    assert seen[1] == pytest.approx(3.0, rel=0.5)
+
+
+# -- waits and ranges ------------------------------------------------------------------------------------------
+
+
+def test_every_wait_inside_the_driver_is_watched(device: TorchDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[Any] = []
+    watch = device.watchdog.watch
+
+    def noted(what: Any, wait: Any, *args: Any) -> Any:
+        watched.append(what)
+        return watch(what, wait, *args)
+
+    monkeypatch.setattr(device.watchdog, "watch", noted)
+    event, stream, current = device.Event(), device.Stream(), device.current_stream()
+    event.record()
+    for thing in (event, stream, current):
+        thing.synchronize()
+    assert watched == [event, stream, current]
+    device.synchronize()
+    assert device.name in watched
+    batch = rows(device, [1])
+    device.to_host(batch.input_ids, nbytes=8, pinned=False)
+    model = device.model(SPINS)
+    watched.clear()
+    model.plan(batch)
+    model.forward(batch)
+    model.sample(batch)
+    assert watched == ["the read-back of a plan", "room in the launch queue for a forward"]
+    assert device.watchdog.waits == {}
+
+
+def test_a_wait_past_the_hosts_time_out_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = modelled(RealHost(timeout_s=0.3))
+    lines: list[str] = []
+    over = threading.Event()
+    device.watchdog.end = lambda line: (lines.append(line), over.set())[0]
+    monkeypatch.setattr(SimEvent, "synchronize", lambda self: over.wait(10))
+    hung = device.Event()
+    thread = threading.Thread(target=hung.synchronize, name="scheduler")
+    thread.start()
+    while not lines:
+        time.sleep(0.05)
+        device.watchdog.check()
+    thread.join(10)
+    assert lines[0] == (
+        f"microbench: thread 'scheduler' waited longer than 0.3 s for {hung!r}; "
+        "it can't be interrupted, so the process ends: is the GPU lost or stuck?"
+    )
+
+
+def test_steps_show_as_nested_ranges_in_a_profile(host: RealHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    cuda = SimulatedCuda(SimDevice(host))
+    cuda.nvtx = SimpleNamespace(range_push=log.append, range_pop=lambda: log.append("pop"))
+    device = TorchDevice(host, module=cuda, tensor_device="cpu")
+    model, batch = device.model(SPINS), rows(device, [1])
+    log.clear()
+    with device.range("a block"):
+        model.plan(batch)
+        model.forward(batch)
+        model.sample(batch)
+    assert log == ["a block", "plan", "pop", "forward", "pop", "sample", "pop", "pop"]
+    log.clear()
+    with pytest.raises(ZeroDivisionError), device.range("an error"):
+        _ = 1 // 0
+    assert log == ["an error", "pop"]
+
+
+def test_a_build_without_ranges_has_none(host: RealHost) -> None:
+    def unbuilt(*_: Any) -> None:
+        raise RuntimeError("NVTX functions not installed. Are you sure you have a CUDA build?")
+
+    for nvtx in (SimpleNamespace(), SimpleNamespace(range_push=unbuilt, range_pop=unbuilt)):
+        cuda = SimulatedCuda(SimDevice(host))
+        cuda.nvtx = nvtx
+        with TorchDevice(host, module=cuda, tensor_device="cpu").range("a block"):
+            pass
+
+
+# -- calibration and state -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ns_per_cycle", [0.5, 1.0, 10.0])
+def test_a_spin_is_calibrated_whatever_a_cycle_is(
+    host: RealHost, monkeypatch: pytest.MonkeyPatch, ns_per_cycle: float
+) -> None:
+    cuda = SimulatedCuda(SimDevice(host))
+    spin = cuda._sleep
+    monkeypatch.setattr(cuda, "_sleep", lambda cycles: spin(round(cycles * ns_per_cycle)))
+    device = TorchDevice(host, module=cuda, tensor_device="cpu")
+    assert device.cycles(1_000_000) == pytest.approx(1_000_000 / ns_per_cycle, rel=0.01)
+
+
+def test_a_spin_that_does_not_spin(host: RealHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    says = "modelled: torch.cuda._sleep doesn't last as long as it is told to; use another torch build"
+    cuda = SimulatedCuda(SimDevice(host, name="modelled"))
+    spin = cuda._sleep
+    for cycles_spun in (lambda cycles: 0, lambda cycles: 2_000_000):
+        monkeypatch.setattr(cuda, "_sleep", lambda cycles, f=cycles_spun: spin(f(cycles)))
+        with pytest.raises(Unavailable) as error:
+            TorchDevice(host, module=cuda, tensor_device="cpu")
+        assert str(error.value) == says
+
+
+def test_the_state_is_that_of_this_gpu(device: TorchDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    properties = SimpleNamespace(uuid="77", pci_domain_id=0, pci_bus_id=1, pci_device_id=0)
+    monkeypatch.setattr(device.module, "get_device_properties", lambda index: properties)
+    monkeypatch.setattr(torch_cuda, "gpu_state", lambda *ids: asked.append(ids))
+    assert device.gpu_state() is None
+    assert asked == [("GPU-77", "00000000:01:00.0")]
+    monkeypatch.setattr(device.module, "get_device_properties", lambda index: SimpleNamespace())
+    assert device.gpu_state() is None
+    assert len(asked) == 1  # without an id, NVML would answer for another GPU
+
+
+def test_a_slice_and_a_shared_gpu_are_noted(
+    cuda: SimulatedCuda, host: RealHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = open_torch(host)
+    monkeypatch.setattr(torch_cuda, "mps_pipe", lambda: None)
+    assert device.notes() == ()
+    monkeypatch.setattr(torch_cuda, "mps_pipe", lambda: "/tmp/nvidia-mps")
+    properties = SimpleNamespace(name="NVIDIA A100-SXM4-80GB MIG 1g.10gb", total_memory=10 << 30, major=8, minor=0)
+    monkeypatch.setattr(cuda, "get_device_properties", lambda index: properties)
+    assert device.notes() == ("MIG slice 1g.10gb", "shared through MPS")
 
 
 @pytest.fixture(params=[pytest.param("cuda", marks=on_a_gpu)])
@@ -330,10 +501,14 @@ def test_a_blocking_event_leaves_the_core_alone(gpu: TorchDevice) -> None:
 
 
 def test_streams_and_events_are_torchs_own(gpu: TorchDevice) -> None:
-    assert type(gpu.Stream()) is torch.cuda.Stream
-    assert type(gpu.Event()) is torch.cuda.Event
-    assert gpu_facts(torch.cuda)["name"] == gpu.name
-    assert all(value is not None for value in gpu_facts(torch.cuda).values())
+    streams, event = (gpu.Stream(), gpu.Stream(priority=-1), gpu.current_stream()), gpu.Event()
+    assert all(isinstance(stream, torch.cuda.Stream) for stream in streams)
+    assert isinstance(event, torch.cuda.Event)
+    assert all(type(stream).query is torch.cuda.Stream.query for stream in streams)
+    assert (type(event).record, type(event).query) == (torch.cuda.Event.record, torch.cuda.Event.query)
+    facts = gpu_facts(torch.cuda)
+    assert facts["name"] == gpu.name
+    assert all(facts[key] is not None for key in ("memory_bytes", "capability"))
 
 
 # -- opening ---------------------------------------------------------------------------------------------------
@@ -368,24 +543,27 @@ def test_torch_without_cuda(host: RealHost, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_no_gpu(host: RealHost, cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "is_available", lambda: False)
-    assert refusal(host) == f"torch sees no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES, {INSTEAD}"
+    line = refusal(host)
+    assert line.startswith("torch sees no GPU")
+    assert line.endswith(f", {INSTEAD}")
 
 
-def test_no_driver(host: RealHost, cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_torch_warns_of_is_said(host: RealHost, cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     def unavailable() -> bool:
         warnings.warn("CUDA initialization: The NVIDIA driver is too old.\nMore lines.", stacklevel=2)
         return False
 
     monkeypatch.setattr(cuda, "is_available", unavailable)
-    assert refusal(host) == (
-        "torch sees no GPU: CUDA initialization: The NVIDIA driver is too old; "
-        f"check nvidia-smi and CUDA_VISIBLE_DEVICES, {INSTEAD}"
-    )
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert refusal(host).startswith("torch sees no GPU: CUDA initialization: The NVIDIA driver is too old; ")
 
 
 @pytest.mark.parametrize("index", [1, -1])
-def test_index_out_of_range(host: RealHost, cuda: SimulatedCuda, index: int) -> None:
+def test_index_out_of_range(host: RealHost, cuda: SimulatedCuda, index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert refusal(host, index) == f"there is no GPU {index}: torch sees 1, numbered from 0"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert refusal(host, index) == f"there is no GPU {index}: torch sees 1 with CUDA_VISIBLE_DEVICES=3, numbered from 0"
 
 
 def test_a_gpu_that_does_not_answer(host: RealHost, cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,7 +572,8 @@ def test_a_gpu_that_does_not_answer(host: RealHost, cuda: SimulatedCuda, monkeyp
 
     monkeypatch.setattr(cuda, "set_device", busy)
     assert refusal(host) == (
-        "GPU 0 does not answer: CUDA error: all CUDA-capable devices are busy or unavailable; check nvidia-smi"
+        "GPU 0 does not answer: CUDA error: all CUDA-capable devices are busy or unavailable; "
+        "end the process that holds it (nvidia-smi), or allow several (nvidia-smi -c DEFAULT)"
     )
 
 
@@ -414,6 +593,7 @@ def test_too_little_memory(device: TorchDevice, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_facts(cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_cuda, "mps_pipe", lambda: None)
     monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12040, raising=False)
     facts = gpu_facts(cuda)
     assert facts.pop("memory_bytes") == cuda.mem_get_info()[1] > 2**20
@@ -422,7 +602,32 @@ def test_facts(cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch) -> None:
         "capability": "0.0",
         "cuda_driver": "12.4",
         "cuda_runtime": torch.version.cuda,
+        "hip_runtime": None,
+        "mig": None,
+        "mps": None,
     }
+
+
+def test_facts_of_a_slice_and_of_an_amd_card(cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    def properties(device: Any) -> SimpleNamespace:
+        return SimpleNamespace(name=name, total_memory=10 << 30, major=9, minor=4, **more)
+
+    monkeypatch.setattr(cuda, "get_device_properties", properties)
+    name, more = "NVIDIA A100-SXM4-80GB MIG 1g.10gb", {}
+    assert gpu_facts(cuda)["mig"] == "1g.10gb"
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    name, more = "AMD Instinct MI300X", {"gcnArchName": "gfx942:sramecc+:xnack-"}
+    facts = gpu_facts(cuda)
+    assert (facts["capability"], facts["hip_runtime"], facts["cuda_driver"]) == (more["gcnArchName"], "6.2", None)
+
+
+def test_an_mps_daemon_is_found_where_its_clients_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    assert mps_pipe(tmp_path) is None
+    (tmp_path / "control").touch()
+    assert mps_pipe(tmp_path) == str(tmp_path)
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path / "none"))
+    assert mps_pipe(tmp_path) is None
 
 
 def test_facts_of_another_module_are_not_those_of_torch(host: RealHost) -> None:

@@ -1,4 +1,4 @@
-"""`microbench report`: published results of serving benchmarks."""
+"""`microbench report`: a results folder as a page, and published results of serving benchmarks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from microbench.commands.common import emit, example, json_option
+from microbench.commands.common import emit, example, json_option, run_results
 from microbench.errors import UsageError
 
 
@@ -26,7 +26,7 @@ def _runs(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 )
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Read and compare what serving benchmarks printed: bench_serving, vllm bench serve, trtllm-bench, LMDeploy."""
+    """A results folder as a page; what bench_serving, vllm bench serve, trtllm-bench and LMDeploy printed, to read."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
         ctx.exit(2)
@@ -83,3 +83,21 @@ def compare_files(on: Path, off: Path, runs: tuple[int, int] | None, as_json: bo
         emit(found.to_json())
     else:
         show_comparison(found)
+
+
+@command.command("html", epilog=example("microbench report html microbench-results/20261201-120000"))
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="[default: report.html in the folder]")
+@json_option
+def html(folder: Path, out: Path | None, as_json: bool) -> None:
+    """One self-contained page of a results folder: verdict, figures, tables, thresholds, machine."""
+    from microbench.html import page
+    from microbench.records import write_bytes_atomic
+
+    frame, manifest = run_results(folder)
+    path = out or folder / "report.html"
+    write_bytes_atomic(path, page(folder, frame, manifest).encode())
+    if as_json:
+        emit({"target": manifest["target"], "file": str(path)})
+    else:
+        click.echo(str(path))

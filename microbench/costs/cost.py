@@ -9,9 +9,9 @@ from microbench.protocols import Device
 from microbench.stats import summary
 
 
-def clock_of(device: Device) -> str:
+def clock_of(device: Device, clock: str = "host") -> str:
     """The `clock` of a cost measured on this device."""
-    return "host; GPU modelled" if device.modelled else "host"
+    return f"{clock}; GPU modelled" if device.modelled else clock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +19,12 @@ class Cost:
     """Samples of one cost in ns.
 
     group, variant: the row it makes in a table, for example `thread hand-off` and `queue.Queue, idle`.
-    clock: `host` (this host's wall clock), or `host; GPU modelled` where what was waited for or launched is a model and
-        only the host's part is measured.
+    clock: `host` (this host's wall clock around something that ends by itself), `host submit` (around the calls that
+        enqueue, not waiting), `device event` (between two events on the device), or `host completion` (until the wait
+        returned); with `; GPU modelled` where what was launched or waited for is a model: a device event is then an
+        output of the model, and of the other clocks only the host's part is measured.
     facts: further figures of the row, units in their names.
+    marks: why the row is doubtful, such as `throttled: power cap`; empty where nothing is known against it.
     """
 
     group: str
@@ -29,6 +32,7 @@ class Cost:
     samples_ns: tuple[int, ...]
     clock: str = "host"
     facts: dict[str, float] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON, summarised, times in us; a percentile is None where n is too small for it."""
@@ -45,4 +49,5 @@ class Cost:
             "p99_us": us["p99"],
             "n": found.n,
             "facts": self.facts,
+            "marks": list(self.marks),
         }

@@ -13,10 +13,13 @@ from microbench.protocols import Device, Host
 from microbench.trace import SEGMENTS, Trace
 
 
-def _each(call: Callable[[], object], *, times: int, samples: int) -> tuple[int, ...]:
-    """ns of one call, from `samples` runs of `times` calls."""
+def each(
+    call: Callable[[], object], *, times: int, samples: int, settle: Callable[[], object] = lambda: None
+) -> tuple[int, ...]:
+    """ns of one call, from `samples` runs of `times` calls; `settle` before each run, not timed."""
     result = []
     for _ in range(samples):
+        settle()
         start = time.perf_counter_ns()
         for _ in range(times):
             call()
@@ -26,7 +29,7 @@ def _each(call: Callable[[], object], *, times: int, samples: int) -> tuple[int,
 
 def clock_read() -> Cost:
     """One read of the host's clock."""
-    return Cost(group="noise floor", variant="clock read", samples_ns=_each(time.monotonic_ns, times=1000, samples=50))
+    return Cost(group="noise floor", variant="clock read", samples_ns=each(time.monotonic_ns, times=1000, samples=50))
 
 
 def queue_operation() -> Cost:
@@ -38,7 +41,7 @@ def queue_operation() -> Cost:
         q.get()
 
     return Cost(
-        group="noise floor", variant="queue put + get, same thread", samples_ns=_each(put_get, times=200, samples=50)
+        group="noise floor", variant="queue put + get, same thread", samples_ns=each(put_get, times=200, samples=50)
     )
 
 
@@ -88,7 +91,7 @@ def event_floor(host: Host, device: Device) -> list[Cost]:
             Cost(
                 group="noise floor",
                 variant="null event pair",
-                samples_ns=_each(pair, times=100, samples=50),
+                samples_ns=each(pair, times=100, samples=50, settle=second.synchronize),
                 clock=clock_of(device),
             )
         )
@@ -97,7 +100,7 @@ def event_floor(host: Host, device: Device) -> list[Cost]:
             Cost(
                 group="noise floor",
                 variant="query of a finished event",
-                samples_ns=_each(second.query, times=100, samples=50),
+                samples_ns=each(second.query, times=100, samples=50),
                 clock=clock_of(device),
             )
         )

@@ -1,6 +1,6 @@
-"""Kernel launch: host time of one launch, eager and as a graph replay.
+"""Kernel launch: one of many eager launches, and the replay of a graph, on three clocks.
 
-On a modelled GPU the cost asked for is an input; the row shows what the host really spent on it.
+On a modelled GPU the cost asked for is an input; the host's rows show what the host really spent on it.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from microbench.costs.cost import Cost, clock_of
+from microbench.costs.clocks import clock_rows, measured
+from microbench.costs.cost import Cost
 from microbench.devices.spec import StepSpec
 from microbench.protocols import Device, Host
 
 
-class _OneRow:
+class OneRow:
     """The smallest batch a model takes."""
 
     size = 1
@@ -31,26 +32,12 @@ class _OneRow:
         return self.input_ids
 
 
-def launch(host: Host, device: Device, spec: StepSpec, *, steps: int = 20) -> Cost:
-    """Host submit time of one decode forward divided by its launches (one, for a graph), never waiting inside."""
-    spec = replace(spec, plan_sync=False)
-    model, batch = device.model(spec), _OneRow(device.tensor_device)
+def launch(host: Host, device: Device, spec: StepSpec, *, steps: int = 20) -> list[Cost]:
+    """Submit, device and completion time of one decode forward, each divided by its launches (one, for a graph)."""
+    model, batch = device.model(replace(spec, plan_sync=False)), OneRow(device.tensor_device)
     launches = 1 if spec.graph else len(spec.forward_ns)
-    samples: list[int] = []
-
-    def measure() -> None:
-        for _ in range(steps):
-            start = host.now_ns()
-            model.forward(batch)
-            samples.append((host.now_ns() - start) // launches)
-            device.synchronize()
-
-    host.run({"launcher": measure})
+    clocks = measured(host, device, lambda: model.forward(batch), times=steps)
     variant = f"graph replay of {len(spec.forward_ns)} kernels" if spec.graph else "eager, one of many"
-    return Cost(
-        group="kernel launch",
-        variant=variant,
-        samples_ns=tuple(samples),
-        clock=clock_of(device),
-        facts={"launches": float(launches)},
+    return clock_rows(
+        device, clocks, group="kernel launch", variant=variant, divide_by=launches, launches=float(launches)
     )

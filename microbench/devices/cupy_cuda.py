@@ -20,6 +20,7 @@ from microbench.devices.torch_cuda import RING, WARM_UP, Range, TorchCopy, Torch
 from microbench.devices.torch_model import TorchModel
 from microbench.devices.watchdog import Watchdog
 from microbench.errors import Unavailable, UsageError
+from microbench.nvml import GpuState, gpu_state
 from microbench.protocols import Batch, Host
 from synthetic_models.cupy_kernels import HOLD, KERNELS, SOURCE, SPIN, SPIN_BETWEEN, TIMESTAMP
 
@@ -125,6 +126,14 @@ class CupyDevice:
     def range(self, name: str) -> Range:
         """A range in a profile (NVTX) of what the thread does within."""
         return Range(self.module.cuda.nvtx.RangePush, self.module.cuda.nvtx.RangePop, name)
+
+    def gpu_state(self) -> GpuState | None:
+        """Clocks, power and throttling now; None where NVML is absent or doesn't know this GPU."""
+        facts = self.runtime.getDeviceProperties(self.index)
+        if "pciBusID" not in facts:
+            return None
+        bus_id = f"{facts['pciDomainID']:08x}:{facts['pciBusID']:02x}:{facts['pciDeviceID']:02x}.0"
+        return gpu_state(None, bus_id)
 
     def synchronize(self) -> None:
         self.runtime.setDevice(self.index)

@@ -25,6 +25,8 @@ class SimulatedCuda:
     def __init__(self, device: SimDevice) -> None:
         self._device = device
         self._capturing: SimGraph | None = None
+        self.Stream = _Streams(device)
+        self.nvtx = SimpleNamespace(range_push=lambda msg: 0, range_pop=lambda: 0)
 
     def is_available(self) -> bool:
         return True
@@ -52,9 +54,6 @@ class SimulatedCuda:
 
     def empty_cache(self) -> None:
         """Nothing is cached."""
-
-    def Stream(self, device: Any = None, priority: int = 0) -> SimStream:
-        return self._device.Stream(priority=priority)
 
     def Event(self, enable_timing: bool = False, blocking: bool = False) -> SimEvent:
         return self._device.Event(enable_timing=enable_timing, blocking=blocking)
@@ -86,6 +85,20 @@ class SimulatedCuda:
             self._device.launch(FREE, (cycles,))
         else:
             self._capturing.durations_ns.append(cycles)
+
+
+class _Streams:
+    """`torch.cuda.Stream`, which is called for a new one and asked for the range of priorities."""
+
+    def __init__(self, device: SimDevice) -> None:
+        self._device = device
+
+    def __call__(self, device: Any = None, priority: int = 0) -> SimStream:
+        return self._device.Stream(priority=priority)
+
+    def priority_range(self) -> tuple[int, int]:
+        """Least and greatest, as torch gives them for GPUs since Volta. A modelled GPU takes any and heeds none."""
+        return 0, -3
 
 
 class SimGraph:

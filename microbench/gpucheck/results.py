@@ -35,6 +35,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "target_says": device.get("says"),
         "environment": device.get("environment"),
         "gpu_state": device.get("state"),
+        "notes": device.get("notes", []),
         "complete": all(o.state == "done" for o in outcomes),
         "stages": [
             {"stage": o.stage, "state": o.state, "seconds": round(o.seconds, 1), "why": o.why} for o in outcomes
@@ -78,6 +79,7 @@ def page(document: dict[str, Any]) -> str:
         "",
         f"Protocol checks that held: {document['checks']['held']} of {document['checks']['of']}.",
     ]
+    lines += [f"* this GPU is a {note}" if "slice" in note else f"* this GPU is {note}" for note in document["notes"]]
     lines += [f"* failed on {c['target']}: {c['check']}: {c['failed']}" for c in document["failed_checks"]]
     lines += [f"* skipped {s['what']}: {s['why']}" for s in document["skipped"]]
     lines += ["", "## Modelled against measured", ""]

@@ -38,10 +38,9 @@ class Task:
 def open_stage(task: Task) -> Iterator[Found]:
     """What device this is; raises Unavailable when there is none."""
     from microbench.environment import environment
-    from microbench.nvml import gpu_state
 
     _, device = open_target(task.target)
-    state = gpu_state()
+    state = getattr(device, "gpu_state", lambda: None)()
     yield {
         "kind": "device",
         "name": device.name,
@@ -49,6 +48,7 @@ def open_stage(task: Task) -> Iterator[Found]:
         "says": task.target.says,
         "environment": environment(),
         "state": asdict(state) if state else None,
+        "notes": list(getattr(device, "notes", tuple)()),
     }
 
 

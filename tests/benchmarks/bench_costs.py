@@ -17,6 +17,8 @@ from microbench.costs.gil import INTERVALS_S, gil
 from microbench.costs.handoff import PRIMITIVES, handoff, handoff_busy
 from microbench.costs.launch import launch
 from microbench.costs.scheduling import BATCHES, SEGMENTS, scheduling
+from microbench.costs.slopes import launch_slopes
+from microbench.costs.stream_calls import CALLS, stream_calls
 from microbench.engines import engine
 from microbench.target import Target, open_target
 
@@ -25,7 +27,7 @@ ENGINE = "sglang-0.4.0.post1"
 
 
 def give(report: Report, cost: Cost) -> None:
-    report(cost.samples_ns, clock=cost.clock, **cost.facts)
+    report(cost.samples_ns, clock=cost.clock, marks=list(cost.marks), **cost.facts)
 
 
 FLOOR = (
@@ -64,7 +66,7 @@ def test_handoff_busy(report: Report, primitive: str) -> None:
 @pytest.mark.benchmark(group="3 event wait: seen after it happened")
 @pytest.mark.parametrize("mode", MODES)
 def test_event_wait(report: Report, target: Target, mode: str) -> None:
-    give(report, event_wait(*open_target(target, spin_waits=True), mode))
+    give(report, event_wait(*open_target(target, spin_waits=True), mode)[0])
 
 
 @pytest.mark.benchmark(group="4 copy_done: complete, as the host sees it")
@@ -73,16 +75,39 @@ def test_event_wait(report: Report, target: Target, mode: str) -> None:
 def test_copy_done(report: Report, target: Target, nbytes: int, memory: str) -> None:
     host, device = open_target(target)
     values = device_bytes(device.tensor_device, nbytes)
-    _, complete = copy_done(host, device, nbytes, pinned=memory == "pinned", values=values)
+    _, _, complete = copy_done(host, device, nbytes, pinned=memory == "pinned", values=values)
     give(report, complete)
 
 
-@pytest.mark.benchmark(group="5 kernel launch: host time")
+@pytest.mark.benchmark(group="5 kernel launch: host submit")
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_launch(report: Report, target: Target, mode: str) -> None:
     profile = engine(ENGINE)
     spec = what_if_spec(profile, gpu_ns=1_000_000, launches=100, launch=profile.launch)
-    give(report, launch(*open_target(target), replace(spec, graph=profile.graph_launch if mode == "graph" else None)))
+    spec = replace(spec, graph=profile.graph_launch if mode == "graph" else None)
+    give(report, launch(*open_target(target), spec)[0])
+
+
+@pytest.mark.benchmark(group="5 slope over N launches")
+@pytest.mark.parametrize("clock", ["host submit", "device event"])
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_slope(report: Report, target: Target, mode: str, clock: str) -> None:
+    profile = engine(ENGINE)
+    spec = what_if_spec(profile, gpu_ns=1_000_000, launches=100, launch=profile.launch)
+    spec = replace(spec, graph=profile.graph_launch if mode == "graph" else None)
+    give(report, launch_slopes(*open_target(target), spec)[clock == "device event"])
+
+
+@pytest.fixture(scope="module")
+def call_rows(target: Target) -> list[Cost]:
+    return stream_calls(*open_target(target), target.device)
+
+
+@pytest.mark.benchmark(group="5 stream and event calls")
+@pytest.mark.parametrize("row", range(len(CALLS)), ids=CALLS)
+def test_stream_calls(report: Report, call_rows: list[Cost], row: int) -> None:
+    assert call_rows[row].variant.endswith(f": {CALLS[row]}")
+    give(report, call_rows[row])
 
 
 @pytest.mark.benchmark(group="6 GIL wait of one launch")
