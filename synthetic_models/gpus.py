@@ -6,16 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from .errors import UnknownName
+from .fitted import FITTED
+from .kernel_class import KernelClass as KernelClass
 from .kernels import Kernel
 
-
-@dataclass(frozen=True, kw_only=True)
-class KernelClass:
-    """Shares of the peak FLOP/s and of the bandwidth that a class of kernels reaches, and the ns each launch adds."""
-
-    compute: float
-    memory: float
-    floor_ns: int
+PREFILL_FLOPS_PER_BYTE: Final = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +19,7 @@ class Gpu:
 
     Peaks are the datasheet's, dense, per second. `launch_latency_ns` is the time from a launch call to the start of its
     kernel on an idle stream. `fit_error` is the median of |predicted / estimated - 1| of whole decode forwards and
-    `fit_against` names the estimates; None means that nothing was compared.
+    `fit_against` names the estimates; None means that nothing was compared. `fitted.FITTED` has the errors by class.
     """
 
     name: str
@@ -33,6 +28,7 @@ class Gpu:
     bandwidth: int
     gemm: KernelClass
     attention: KernelClass
+    prefill_attention: KernelClass
     elementwise: KernelClass
     launch_latency_ns: int
     source: tuple[str, ...]
@@ -40,22 +36,25 @@ class Gpu:
     fit_against: str = "nothing: unmeasured"
 
     def kernel_class(self, kernel: Kernel) -> KernelClass:
-        """The class whose efficiencies and floor hold for `kernel`."""
-        if kernel.kind == "gemm":
+        """The class whose constants hold for `kernel`.
+
+        Attention that does more than 32 FLOPs a byte reads prompts: decode does at most one per query head of a KV
+        head, so up to 16, a prompt of 128 tokens at least 32. A mixed batch goes by its own figure; no table has one.
+        """
+        if kernel.kind in ("gemm", "moe_gemm"):
             return self.gemm
-        return self.attention if kernel.kind == "attention" else self.elementwise
+        if kernel.kind != "attention":
+            return self.elementwise
+        prefill = kernel.flops > PREFILL_FLOPS_PER_BYTE * (kernel.read_bytes + kernel.write_bytes)
+        return self.prefill_attention if prefill else self.attention
 
 
 def kernel_ns(gpu: Gpu, kernel: Kernel) -> int:
-    """GPU time of all launches of `kernel`: a roofline with efficiencies, plus a floor per launch, rounded.
-
-    launches * floor + max(flops / (peak * compute), bytes / (bandwidth * memory)). The floor stands for what a launch
-    costs however little it does: start, tail, and the latency of dependent memory accesses.
-    """
-    limits = gpu.kernel_class(kernel)
-    compute = kernel.flops / (gpu.bf16_flops * limits.compute)
-    memory = (kernel.read_bytes + kernel.write_bytes) / (gpu.bandwidth * limits.memory)
-    return kernel.launches * limits.floor_ns + round(1e9 * max(compute, memory))
+    """GPU time of all launches of `kernel`, rounded; each does an equal share (see KernelClass.launch_ns)."""
+    memory = (kernel.read_bytes + kernel.write_bytes) * 1e9 / gpu.bandwidth
+    compute = kernel.flops * 1e9 / gpu.bf16_flops
+    n = kernel.launches
+    return round(n * gpu.kernel_class(kernel).launch_ns(memory / n, compute / n, kernel.k))
 
 
 def gpu(name: str) -> Gpu:
@@ -70,63 +69,84 @@ def gpu(name: str) -> Gpu:
 
 _MIB: Final = 2**20
 
-# AIConfigurator takes 0.8 of the bandwidth for these; CUDA cores have about 0.06 of the tensor cores' FLOP/s.
+# Norms, rope, KV writes, activation, combine and sampling: assumed. AIConfigurator allows 3 us and bytes at 0.8 of the
+# bandwidth for each of a layer's two norms and its activation; 1.5 us for each of the six launches here come to the
+# same. CUDA cores have about 0.06 of the tensor cores' FLOP/s.
 _ELEMENTWISE: Final = KernelClass(compute=0.06, memory=0.8, floor_ns=1_500)
-_AMPERE_GEMM: Final = KernelClass(compute=0.7, memory=0.7, floor_ns=5_000)
-_AMPERE_ATTENTION: Final = KernelClass(compute=0.5, memory=0.78, floor_ns=17_000)
 
 _MEMORY: Final = "memory: memory.total of nvidia-smi"
 _FIT: Final = (
-    "efficiencies and floors: rounded by hand to fit the decode-step estimates and the GEMM and attention tables of "
-    "AIConfigurator 0.12.0 (Apache-2.0); the compute share of attention and all of elementwise are assumed"
+    "GEMM and attention: fitted to half of the shapes in the bf16 tables of aiconfigurator-core 0.12.0 (Apache-2.0), "
+    "the median of vLLM, SGLang and TensorRT-LLM, L2 cache not emptied between runs; compute share of decode "
+    "attention: prefill's; elementwise and sampling: assumed, 1.5 us a launch, where Vidur's profiles (MIT, 2024) "
+    "have 2 to 6 us for norm, rope and activation on A100 and H100"
 )
 _REUSED: Final = (
-    "efficiencies, floors and launch latency: unmeasured here, reused from a100-80g, the nearest architecture with data"
+    "constants and launch latency: unmeasured here, reused from a100-80g, the nearest architecture with data"
 )
 _ESTIMATES: Final = (
-    "AIConfigurator 0.12.0 static_gen estimates of a bf16 decode step (sums of measured operators), batch 1 to 500, "
-    "context 1024 to 3072, in the sample fitted: "
+    "AIConfigurator 0.12.0 static_gen estimates of a bf16 decode forward (sums of measured operators), none of them "
+    "fitted to; Qwen2.5 0.5B to 7B and Llama 3.1 8B at batch 1 to 500, context 1024 to 3072, on "
 )
+_ENGINES: Final = "vLLM 0.24.0, SGLang 0.5.14, TensorRT-LLM 1.3.0rc20"
+
+
+def _gpu(
+    name: str,
+    *,
+    mib: int,
+    bf16_flops: int,
+    bandwidth: int,
+    launch_latency_ns: int,
+    source: tuple[str, ...],
+    engines: str,
+    but: str = "",
+) -> Gpu:
+    """A GPU with the constants fitted for it, and their error on decode steps of `engines`."""
+    fitted = FITTED[name]
+    steps = fitted.held_out["decode step, each engine"]
+    return Gpu(
+        name=name, memory_bytes=mib * _MIB, bf16_flops=bf16_flops, bandwidth=bandwidth, gemm=fitted.gemm,
+        attention=fitted.attention, prefill_attention=fitted.prefill_attention, elementwise=_ELEMENTWISE,
+        launch_latency_ns=launch_latency_ns, source=source, fit_error=steps.median,
+        fit_against=f"{_ESTIMATES}{engines}; {steps.n} points, 90th percentile {steps.p90:.0%}{but}",
+    )  # fmt: skip
 
 
 def _unmeasured(name: str, *, mib: int, bf16_flops: int, bandwidth: int, datasheet: str) -> Gpu:
+    like = FITTED["a100-80g"]
     return Gpu(
-        name=name, memory_bytes=mib * _MIB, bf16_flops=bf16_flops, bandwidth=bandwidth, gemm=_AMPERE_GEMM,
-        attention=_AMPERE_ATTENTION, elementwise=_ELEMENTWISE, launch_latency_ns=4_000,
-        source=(datasheet, _MEMORY, _REUSED),
+        name=name, memory_bytes=mib * _MIB, bf16_flops=bf16_flops, bandwidth=bandwidth, gemm=like.gemm,
+        attention=like.attention, prefill_attention=like.prefill_attention, elementwise=_ELEMENTWISE,
+        launch_latency_ns=4_000, source=(datasheet, _MEMORY, _REUSED),
     )  # fmt: skip
 
 
 GPUS: Final = {
     model.name: model
     for model in (
-        Gpu(
-            name="a100-80g",
-            memory_bytes=81_920 * _MIB,
+        _gpu(
+            "a100-80g",
+            mib=81_920,
             bf16_flops=312 * 10**12,
             bandwidth=2_039 * 10**9,
-            gemm=_AMPERE_GEMM,
-            attention=_AMPERE_ATTENTION,
-            elementwise=_ELEMENTWISE,
             launch_latency_ns=4_000,
             source=(
                 "peaks: NVIDIA A100 80GB SXM datasheet",
                 _MEMORY,
                 _FIT,
+                "attention of head_dim 64, so Qwen2.5-0.5B: unmeasured on this GPU; a fit to head_dim 128 alone "
+                "is off on head_dim 64 by 7% (h100) and 8% (h200), 90th percentile 22%",
                 "launch latency: least call-to-start time in PyTorch traces of HolisticTraceAnalysis (MIT)",
             ),
-            fit_error=0.079,
-            fit_against=_ESTIMATES + "Qwen2.5-3B and Llama-3-8B on vLLM 0.14.0, SGLang 0.5.10, TensorRT-LLM 1.0.0; "
-            "126 points, 90th percentile 21%; engines differ by up to 1.5x",
+            engines="vLLM 0.14.0, SGLang 0.5.10, TensorRT-LLM 1.0.0",
+            but="; engines differ by up to 1.5x, so no one model comes near all; none is of Qwen2.5-0.5B",
         ),
-        Gpu(
-            name="h100",
-            memory_bytes=81_559 * _MIB,
+        _gpu(
+            "h100",
+            mib=81_559,
             bf16_flops=989 * 10**12,
             bandwidth=3_350 * 10**9,
-            gemm=KernelClass(compute=0.75, memory=0.85, floor_ns=3_500),
-            attention=KernelClass(compute=0.5, memory=0.85, floor_ns=10_000),
-            elementwise=_ELEMENTWISE,
             launch_latency_ns=5_000,
             source=(
                 "peaks: NVIDIA H100 SXM datasheet",
@@ -134,32 +154,22 @@ GPUS: Final = {
                 _FIT,
                 "launch latency: least call-to-start time in PyTorch traces of TraceLens (MIT)",
             ),
-            fit_error=0.028,
-            fit_against=_ESTIMATES + "Qwen2.5-0.5B, Qwen2.5-3B and Llama-3-8B on vLLM 0.24.0, SGLang 0.5.14, "
-            "TensorRT-LLM 1.3.0rc20; 189 points, 90th percentile 9%",
+            engines=_ENGINES,
         ),
-        Gpu(
-            name="h200",
-            memory_bytes=143_771 * _MIB,
+        _gpu(
+            "h200",
+            mib=143_771,
             bf16_flops=989 * 10**12,
             bandwidth=4_800 * 10**9,
-            gemm=KernelClass(compute=0.75, memory=0.85, floor_ns=4_000),
-            attention=KernelClass(compute=0.5, memory=0.82, floor_ns=10_000),
-            elementwise=_ELEMENTWISE,
             launch_latency_ns=5_000,
             source=("peaks: NVIDIA H200 SXM datasheet", _MEMORY, _FIT, "launch latency: unmeasured, h100's"),
-            fit_error=0.024,
-            fit_against=_ESTIMATES + "Qwen2.5-0.5B, Qwen2.5-3B and Llama-3-8B on vLLM 0.24.0, SGLang 0.5.14; "
-            "126 points, 90th percentile 7%",
+            engines=_ENGINES,
         ),
-        Gpu(
-            name="b200",
-            memory_bytes=183_359 * _MIB,
+        _gpu(
+            "b200",
+            mib=183_359,
             bf16_flops=2_250 * 10**12,
             bandwidth=8_000 * 10**9,
-            gemm=KernelClass(compute=0.75, memory=0.8, floor_ns=3_500),
-            attention=KernelClass(compute=0.5, memory=0.85, floor_ns=9_000),
-            elementwise=_ELEMENTWISE,
             launch_latency_ns=7_700,
             source=(
                 "peaks: NVIDIA HGX B200 datasheet, per GPU",
@@ -167,9 +177,7 @@ GPUS: Final = {
                 _FIT,
                 "launch latency: least call-to-start time in one PyTorch trace of TraceLens (MIT)",
             ),
-            fit_error=0.029,
-            fit_against=_ESTIMATES + "Qwen2.5-0.5B, Qwen2.5-3B and Llama-3-8B on vLLM 0.24.0 at context 2048; "
-            "only 12 points, 90th percentile 6%",
+            engines=_ENGINES,
         ),
         _unmeasured(
             "l4", mib=23_034, bf16_flops=121 * 10**12, bandwidth=300 * 10**9, datasheet="peaks: NVIDIA L4 datasheet"

@@ -15,13 +15,17 @@ from synthetic_models import (
     Batch,
     Gpu,
     Kernel,
+    KernelClass,
     UnknownName,
     architecture,
     decode_step,
     gpu,
     kernel_ns,
+    step_kernels,
     step_time,
 )
+from synthetic_models.fitted import FITTED
+from synthetic_models.kernels import gemm
 
 ANY_GPU = st.sampled_from(list(GPUS.values()))
 MODELS = st.sampled_from(list(ARCHITECTURES.values()))
@@ -84,8 +88,62 @@ def test_every_gpu_says_where_its_numbers_come_from(each: Gpu) -> None:
     text = " ".join(each.source)
     assert "NVIDIA" in text and "memory" in text
     assert (each.fit_error is None) == ("unmeasured here" in text) == (each.fit_against == "nothing: unmeasured")
-    for limits in (each.gemm, each.attention, each.elementwise):
-        assert 0 < limits.compute <= 1 and 0 < limits.memory <= 1 and limits.floor_ns > 0
+    for limits in (each.gemm, each.attention, each.prefill_attention, each.elementwise):
+        shares = (limits.compute, limits.memory, limits.serial, limits.ramp)
+        assert all(0 < share <= 1 for share in shares) and limits.floor_ns > 0 and limits.depth_ns >= 0
+
+
+LIMITS = st.sampled_from(
+    [getattr(g, name) for g in GPUS.values() for name in ("gemm", "attention", "prefill_attention")]
+)
+WORK = st.floats(0, 1e9)
+
+
+@given(LIMITS, WORK, WORK, st.integers(0, 65_536), st.floats(1, 2))
+def test_a_launch_takes_longer_the_more_it_does(
+    limits: KernelClass, memory: float, compute: float, depth: int, more: float
+) -> None:
+    base = limits.launch_ns(memory, compute, depth) * (1 - 1e-9)  # rounding
+    assert limits.launch_ns(memory * more, compute, depth) >= base
+    assert limits.launch_ns(memory, compute * more, depth) >= base
+    assert limits.launch_ns(memory, compute, round(depth * more)) >= base
+    assert base >= max(limits.floor_ns, memory / limits.memory, compute / limits.compute) * (1 - 1e-6)
+
+
+def test_a_launch_by_hand() -> None:
+    limits = KernelClass(compute=0.5, memory=0.8, floor_ns=1_000, depth_ns=100, serial=0.5)
+    assert limits.launch_ns(800, 0) == 2_000
+    assert limits.launch_ns(0, 0, depth=64) == 1_100
+    assert limits.launch_ns(2_400, 2_000) == pytest.approx(1_000 + 5_000)  # 3000 and 4000, at a right angle
+    ramped = KernelClass(compute=0.5, memory=0.8, floor_ns=1_000, ramp=0.5)
+    assert ramped.launch_ns(800, 0) == pytest.approx((1_000**0.5 * 2) ** 2)
+
+
+def test_a_deeper_gemm_of_the_same_size_takes_longer() -> None:
+    h100 = gpu("h100")
+    flat, deep = gemm("flat", 8, 4096, 1024, size=2), gemm("deep", 8, 1024, 4096, size=2)
+    assert kernel_ns(h100, deep) > kernel_ns(h100, flat)
+
+
+@pytest.mark.parametrize("each", GPUS.values(), ids=GPUS)
+def test_prompts_and_decode_have_classes_of_their_own(each: Gpu) -> None:
+    def attention(batch: Batch) -> Kernel:
+        return next(k for k in step_kernels(architecture("llama-3.1-8b"), batch).layer if k.kind == "attention")
+
+    assert each.kernel_class(attention(Batch.prefill(1, 512))) is each.prefill_attention
+    assert each.kernel_class(attention(Batch.decode(64, 8192))) is each.attention
+    mostly_decode = Batch(query_lens=(16,) + (1,) * 100, context_lens=(16,) + (4096,) * 100)
+    assert each.kernel_class(attention(mostly_decode)) is each.attention
+    sampled = step_kernels(architecture("llama-3.1-8b"), Batch.decode(1, 1)).sampling[0]
+    assert each.kernel_class(sampled) is each.elementwise
+
+
+def test_measured_gpus_have_errors_and_the_others_have_none() -> None:
+    assert {name for name, each in GPUS.items() if each.fit_error is not None} == set(FITTED)
+    for name, fitted in FITTED.items():
+        assert GPUS[name].gemm == fitted.gemm and GPUS[name].attention == fitted.attention
+        assert all(0 < e.median <= e.p90 and e.n > 20 for e in fitted.held_out.values())
+        assert fitted.attention.compute == fitted.prefill_attention.compute
 
 
 def test_a_kernel_by_hand() -> None:

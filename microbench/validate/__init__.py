@@ -1,0 +1,1 @@
+"""Holds modelled numbers against measurements that others published."""
