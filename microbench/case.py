@@ -52,7 +52,7 @@ def model_spec(
     Raises synthetic_models.DoesNotFit when the batch needs more memory than the GPU has.
     """
     check_fits(architecture, gpu, batch, context)
-    captured = engine.captured_batch(batch)
+    captured = engine.captured_batch(batch, gpu.memory_bytes)
     time = step_time(architecture, gpu, Batch.decode(captured or batch, context))
     graph = card.graph.replay(len(time.forward_ns)) if card else engine.graph_launch
     measured = card.launch if card else None

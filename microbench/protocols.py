@@ -185,6 +185,10 @@ class EngineWork(Protocol):
         """Drop finished requests, allocate, build the next decode batch; None when no request is left."""
         ...
 
+    def advance(self) -> Any:
+        """The batch of the next decode step of the same requests, without a look at them."""
+        ...
+
     def outputs(self, batch: Any, ids: Any) -> None:
         """Make `ids` (device token ids, or future ids) the input of the batch after `batch`."""
         ...

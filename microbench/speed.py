@@ -15,7 +15,7 @@ from microbench.devices.spec import LaunchCost, StepSpec
 from microbench.engines.prices import HostProfile, Price
 from microbench.protocols import EngineWork
 
-_PIECES = ("schedule", "outputs", "futures", "snapshot", "resolve", "publish", "process", "stream")
+_PIECES = ("schedule", "advance", "outputs", "futures", "snapshot", "resolve", "publish", "process", "stream")
 
 
 def spec_at(spec: StepSpec, speed: float) -> StepSpec:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
 from microbench.engines import ENGINES, Workload, engine, real_work
@@ -33,9 +35,38 @@ def test_rebuilt_output_grows_with_every_token_and_incremental_output_does_not()
     assert abs(long - short) < 0.1 * short
 
 
-def test_without_streaming_nothing_is_sent_before_the_end() -> None:
-    assert bytes_sent("sglang-0.4.0.post1", generated=40, stream=False) == 0
-    assert bytes_sent("minimal", generated=40) == 0
+@pytest.mark.parametrize("name", [n for n in ENGINES if n != "sglang-0.4.0.post1"])
+def test_later_engines_send_only_what_is_new(name: str) -> None:
+    short, long = (bytes_sent(name, generated=n) for n in (40, 400))
+    assert abs(long - short) <= 0.1 * short
+    assert (short > 0) == (name != "minimal")
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_without_streaming_nothing_is_sent_before_the_end(name: str) -> None:
+    assert bytes_sent(name, generated=40, stream=False) == 0
+
+
+@pytest.mark.parametrize("module", ["sglang", "sglang_0_4_0", "sglang_0_4_9", "sglang_0_5_15"])
+def test_a_request_has_as_many_fields_as_the_engines(module: str) -> None:
+    request_class = import_module(f"microbench.engines.{module}").Request
+    request = request_class("r", [1, 2], [3], 9, True)
+    assert len(vars(request)) == request_class.fields
+    assert len(vars(request.sampling)) == request_class.sampling_fields
+
+
+@pytest.mark.parametrize("name", ["sglang-0.5.23", "vllm-v1", "tensorrt-llm", "mini-sglang"])
+def test_a_request_known_to_end_is_not_scheduled_again(name: str) -> None:
+    work = real_work(engine(name), Workload(requests=2, max_prompt=4, generated=3, output_tokens=(2, 2)), overlap=True)
+    try:
+        assert work.skips_finishing
+        for _ in range(2):  # both steps in flight, neither result known
+            batch = work.schedule()
+            assert batch.size == 2
+            work.outputs(batch, work.futures(batch))
+        assert work.schedule() is None
+    finally:
+        work.close()
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -47,8 +78,9 @@ def test_rewinding_brings_back_the_first_lengths(name: str) -> None:
         while (batch := work.schedule()) is not None:
             ids = batch.next_ids()
             work.outputs(batch, ids)
-            work.process(work.snapshot(batch), ids.tolist())
-            work.stream(batch)
+            taken = work.snapshot(batch)
+            work.process(taken, ids.tolist())
+            work.stream(taken)
         assert all(r.finished() for r in work.all_requests)
         work.rewind()
         assert [list(r.output_ids) for r in work.all_requests] == first
@@ -76,11 +108,36 @@ def test_the_detokenizer_process_ends_with_the_work() -> None:
         ("sglang-0.4.0.post1", 161, None),
         ("sglang-0.5.4", 200, 200),
         ("sglang-0.5.4", 257, None),
+        ("vllm-v1", 500, 512),
+        ("tensorrt-llm", 129, None),
         ("minimal", 500, 512),
     ],
 )
 def test_a_batch_is_padded_up_to_the_next_captured_graph(name: str, batch: int, graph: int | None) -> None:
     assert engine(name).captured_batch(batch) == graph
+
+
+@pytest.mark.parametrize(
+    ("name", "gib", "largest"),
+    [
+        ("sglang-0.4.0.post1", 24, 8),
+        ("sglang-0.4.9", 80, 160),
+        ("sglang-0.4.9", 141, 256),
+        ("sglang-0.4.9", 179, 512),
+        ("sglang-0.5.4", 16, 8),
+        ("sglang-0.5.4", 24, 16),
+        ("sglang-0.5.4", 48, 32),
+        ("sglang-0.5.4", 80, 256),
+        ("sglang-0.5.4", 141, 256),
+        ("sglang-0.5.4", 179, 512),
+        ("mini-sglang", 79, 160),
+        ("mini-sglang", 141, 256),
+    ],
+)
+def test_graphs_reach_as_far_as_the_memory_allows(name: str, gib: int, largest: int) -> None:
+    profile = engine(name)
+    assert profile.captured_batch(largest, gib << 30) == largest
+    assert profile.captured_batch(largest + 1, gib << 30) is None
 
 
 def test_unknown_engines_are_refused_with_the_known_ones() -> None:

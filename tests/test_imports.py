@@ -13,6 +13,7 @@ import pytest
 import microbench
 import plots
 import synthetic_models
+from microbench import engines
 
 PACKAGES = {p.__name__: Path(p.__path__[0]) for p in (synthetic_models, microbench, plots)}
 MAY_IMPORT = {
@@ -21,7 +22,9 @@ MAY_IMPORT = {
     "plots": {"synthetic_models", "microbench", "plots"},
 }
 DRAWS_LATE = {"microbench.report", "microbench.commands.plot", "microbench.commands.trace"}
-LOADS_TORCH = {f"microbench.engines.{name}" for name in ("requests", "sglang_0_4_0", "sglang_0_5_4", "minimal")}
+LOADS_TORCH = {f"microbench.engines.{name}" for name in {"requests", "sglang", *engines.WORK_MODULES.values()}} | {
+    "microbench.serving.requests"
+}
 
 
 @dataclass(frozen=True)

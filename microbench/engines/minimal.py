@@ -61,7 +61,7 @@ class Work(RequestWork):
             if (not request.ignore_eos and token == STOP_TOKEN) or len(request.output_ids) >= request.max_tokens:
                 request.done = True
                 self.free_slot(batch, i)
-        self.tokens_out += len(batch.reqs)
+        self.processed(batch)
 
     def stream(self, batch: RequestBatch) -> None:
-        self.free_collected()
+        """Nothing is streamed."""

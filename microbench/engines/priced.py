@@ -53,6 +53,10 @@ class PricedWork:
         self._pay("schedule")
         return self.batch
 
+    def advance(self) -> PricedBatch:
+        self._pay("advance")
+        return self.batch
+
     def outputs(self, batch: Batch, ids: Any) -> None:
         pass
 

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-PIECES = ("schedule", "futures", "resolve", "answer", "publish", "read", "process", "build", "serialise")
+PIECES = ("schedule", "advance", "futures", "resolve", "answer", "publish", "read", "process", "build", "serialise")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ WARM = 2
 LAUNCH_NS = 4_000_000
 """Launching between schedule and result, so that prices are those of a step and not of a loop that fits a cache."""
 
-RELEASES = {"schedule": 3, "resolve": 4, "answer": 5, "publish": 1, "futures": 1, "serialise": 1}
+RELEASES = {"schedule": 3, "advance": 3, "resolve": 4, "answer": 5, "publish": 1, "futures": 1, "serialise": 1}
 """How often a piece gives the GIL up: dispatched torch calls, and the socket's send."""
 
 
@@ -46,7 +46,10 @@ def measure_prices(
 def time_pieces(
     engine: EngineProfile, workload: Workload, rounds: int, *, before_result: Callable[[], None] = lambda: None
 ) -> dict[str, list[int]]:
-    """ns of each piece of `rounds` steps on one thread; `before_result` runs where a scheduler launches or waits."""
+    """ns of each piece of `rounds` steps on one thread; `before_result` runs where a scheduler launches or waits.
+
+    Every step is both scheduled and advanced to, and the second one's batch is dropped: it has the same size.
+    """
     samples: dict[str, list[int]] = defaultdict(list)
     clock = time.monotonic_ns
     work = real_work(engine, workload, overlap=True)
@@ -83,6 +86,10 @@ def time_pieces(
             timed("build", work.stream, snapshot)
             samples["serialise"].append(sum(sends))
             samples["build"][-1] -= sum(sends)
+        for _ in range(rounds):  # the next step of the same requests, as designs do that schedule once for several
+            before_result()
+            following = timed("advance", work.advance)
+            work.outputs(following, following.next_ids())
     finally:
         work.close()
     return samples

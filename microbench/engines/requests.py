@@ -29,6 +29,16 @@ LONGEST_ADDRESS = 100
 """A Unix socket's path holds 107 bytes; the second socket's name is shorter."""
 
 
+def carry(owner: Any, fields: int) -> None:
+    """Give an object fields that no decode step reads, until it has as many as the engine's has.
+
+    They matter: past 30 fields CPython gives each object a dict of its own, so reading one costs a look-up, and a
+    batch of such objects does not stay in the cache while the host waits for the GPU.
+    """
+    for i in range(fields - len(vars(owner))):
+        setattr(owner, f"unread_{i}", None)
+
+
 class RequestBatch:
     """One decode batch: the requests and their device tensors."""
 
@@ -38,6 +48,7 @@ class RequestBatch:
         self.seq_lens: Any = None
         self.rows: Any = None
         self.slots: Any = None
+        self.news: Any = None  # what `process` leaves for `stream`, where the engine builds it there
         self.future_base = 0
 
     @property
@@ -53,6 +64,8 @@ class RequestWork:
     """Requests, KV slots and future ids of one engine instance; the engine files fill in the rest."""
 
     token_dtype = torch.int32
+    skips_finishing = False
+    """Whether a request known to end by length with the step in flight is left out of the next one."""
 
     def __init__(self, workload: Workload, *, overlap: bool, device: str = "cpu") -> None:
         self.workload, self.overlap, self.device = workload, overlap, device
@@ -95,7 +108,7 @@ class RequestWork:
             request.rewind(workload.generated)
         self.free_slots = torch.arange(1, n * 4096 + 1, dtype=torch.int32)
         self.free_group: list[Any] = []
-        self.future_count = 0
+        self.future_count = self.in_flight = 0
         self.batch = RequestBatch(list(self.all_requests), self)
         self.batch.rows = torch.arange(n, dtype=torch.int32, device=device)
         lengths = [len(r.prompt_ids) + len(r.output_ids) for r in self.all_requests]
@@ -118,11 +131,27 @@ class RequestWork:
 
     def schedule(self) -> RequestBatch | None:
         batch = self.batch
-        keep = [i for i in range(len(batch.reqs)) if not batch.reqs[i].finished()]
+        keep = self.unfinished(batch.reqs)
         if not keep:
             return None
         if len(keep) < len(batch.reqs):
             self._filter(batch, keep)
+        self._move_on(batch)
+        return self.worker_batch(batch)
+
+    def advance(self) -> RequestBatch:
+        """The next step of the same requests without a look at them."""
+        self._move_on(self.batch)
+        taken = RequestBatch(self.batch.reqs, self)
+        taken.input_ids, taken.seq_lens, taken.slots = self.batch.input_ids, self.batch.seq_lens, self.batch.slots
+        return taken
+
+    def unfinished(self, reqs: list[Any]) -> list[int]:
+        """Which of the batch's requests get another step."""
+        return [i for i in range(len(reqs)) if not reqs[i].finished()]
+
+    def _move_on(self, batch: RequestBatch) -> None:
+        """Allocate a KV slot a request and make the last step's outputs the inputs."""
         n = len(batch.reqs)
         slots = self.free_slots[:n].to(self.device, non_blocking=True)
         if len(slots) < n:
@@ -135,7 +164,7 @@ class RequestWork:
             batch.seq_lens = batch.seq_lens + 1  # the last batch may still read the old one
         else:
             batch.seq_lens.add_(1)
-        return self.worker_batch(batch)
+        self.in_flight += 1
 
     def worker_batch(self, batch: RequestBatch) -> RequestBatch:
         """What the model gets; engines that copy per-request fields for it do so here."""
@@ -176,7 +205,10 @@ class RequestWork:
     def free_slot(self, batch: RequestBatch, i: int) -> None:
         self.free_group.append(batch.slots[i : i + 1])
 
-    def free_collected(self) -> None:
+    def processed(self, batch: RequestBatch) -> None:
+        """The last thing `process` does: one step less in flight, and the slots it freed can be used again."""
+        self.tokens_out += len(batch.reqs)
+        self.in_flight -= 1
         if self.free_group:
             self.free_slots = torch.cat((self.free_slots, torch.cat(self.free_group).cpu()))
             self.free_group = []

@@ -9,69 +9,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from microbench.engines.requests import STOP_TOKEN, RequestBatch, RequestWork
-
-SURROUNDING_TOKENS = 5
-"""Prompt tokens sent along so that the detokenizer can merge text at the seam."""
+from microbench.engines import sglang
+from microbench.engines.requests import STOP_TOKEN, RequestBatch
 
 
-@dataclass
-class Sampling:
-    """Sampling parameters that the result loop looks at."""
+class Request(sglang.Request):
+    """One request of this version: fewer fields, one finish check, text offsets from the whole sequence."""
 
-    max_new_tokens: int
-    ignore_eos: bool = True
-    stop_token_ids: tuple[int, ...] = (STOP_TOKEN,)
-    stop_strings: tuple[str, ...] = ()
-    skip_special_tokens: bool = True
-    spaces_between_special_tokens: bool = True
-    no_stop_trim: bool = False
-
-
-@dataclass(frozen=True)
-class Finish:
-    """Why a request ended."""
-
-    kind: str
-    value: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {"type": self.kind, self.kind: self.value}
-
-
-class Request:
-    """One request with the state that is read or written each step."""
+    fields = 39
+    sampling_fields = 18
 
     def __init__(self, rid: str, prompt: list[int], output: list[int], max_tokens: int, stream: bool) -> None:
-        self.rid, self.prompt_ids, self.output_ids = rid, prompt, output
-        self.sampling = Sampling(max_tokens)
-        self.streams = stream
-        self.finished_reason: Finish | None = None
-        self.finish_sent = False
-        self.to_abort = self.is_retracted = self.return_logprob = False
-        self.grammar = self.tokenizer = self.image_inputs = self.lora_path = None
-        self.version = self.cached_tokens = self.completion_tokens = 0
-        self.decoded_text = ""
-        self.surr_offset: int | None = None
-        self.read_offset: int | None = None
+        self.version = self.completion_tokens = 0
+        self.image_inputs = self.lora_path = None
+        super().__init__(rid, prompt, output, max_tokens, stream)
 
-    def rewind(self, generated: int) -> None:
-        """Forget the tokens after the first `generated`."""
-        del self.output_ids[generated:]
-        self.finished_reason, self.finish_sent = None, False
-        self.surr_offset = self.read_offset = None
-
-    def finished(self) -> bool:
-        return self.finished_reason is not None
-
-    def check_finished(self) -> None:
+    def check_finished(self, accepted: int = 1) -> None:
         if self.finished():
             return
         if self.to_abort:
-            self.finished_reason = Finish("abort", 0)
+            self.finished_reason = sglang.Finish("abort", 0)
             return
         if len(self.output_ids) >= self.sampling.max_new_tokens:
-            self.finished_reason = Finish("length", self.sampling.max_new_tokens)
+            self.finished_reason = sglang.Finish("length", self.sampling.max_new_tokens)
             return
         token = self.output_ids[-1]
         matched = False
@@ -80,18 +40,10 @@ class Request:
         if self.tokenizer is not None:
             matched |= token == STOP_TOKEN
         if matched and not self.sampling.ignore_eos:
-            self.finished_reason = Finish("matched", token)
+            self.finished_reason = sglang.Finish("matched", token)
             return
         if len(self.sampling.stop_strings) > 0 and self.sampling.stop_strings[0] in self.decoded_text:
-            self.finished_reason = Finish("matched", token)
-
-    def ids_to_detokenize(self) -> tuple[list[int], int]:
-        """All ids from just before the prompt's end: built from the whole sequence, every time."""
-        if self.surr_offset is None or self.read_offset is None:
-            self.read_offset = len(self.prompt_ids)
-            self.surr_offset = max(self.read_offset - SURROUNDING_TOKENS, 0)
-        all_ids = self.prompt_ids + self.output_ids
-        return all_ids[self.surr_offset :], self.read_offset - self.surr_offset
+            self.finished_reason = sglang.Finish("matched", token)
 
 
 @dataclass
@@ -106,25 +58,22 @@ class TokenMessage:
     skip_special_tokens: list[bool] = field(default_factory=list)
     spaces_between_special_tokens: list[bool] = field(default_factory=list)
     meta_info: list[dict[str, Any]] = field(default_factory=list)
-    finished_reasons: list[Finish | None] = field(default_factory=list)
+    finished_reasons: list[sglang.Finish | None] = field(default_factory=list)
     no_stop_trim: list[bool] = field(default_factory=list)
 
 
-class Work(RequestWork):
+class Work(sglang.SglangWork):
     """The engine's step on the host."""
 
-    def make_request(self, rid: str, prompt: list[int], output: list[int], max_tokens: int) -> Request:
-        return Request(rid, prompt, output, max_tokens, self.workload.stream)
+    request_class = Request
 
     def schedule(self) -> RequestBatch | None:
         self.receive()
         return super().schedule()
 
     def worker_batch(self, batch: RequestBatch) -> RequestBatch:
-        taken = RequestBatch(batch.reqs, self)
-        taken.input_ids, taken.seq_lens, taken.slots = batch.input_ids, batch.seq_lens, batch.slots
+        taken = super().worker_batch(batch)
         taken.image_inputs = [r.image_inputs for r in batch.reqs]  # type: ignore[attr-defined]
-        taken.lora_paths = [r.lora_path for r in batch.reqs]  # type: ignore[attr-defined]
         return taken
 
     def process(self, batch: RequestBatch, tokens: Sequence[int]) -> None:
@@ -144,7 +93,7 @@ class Work(RequestWork):
                 request.logprobs.append(token)
             if request.grammar is not None:
                 request.grammar.accept_token(token)
-        self.tokens_out += len(batch.reqs)
+        self.processed(batch)
 
     def stream(self, batch: RequestBatch) -> None:
         message = TokenMessage()
@@ -156,7 +105,7 @@ class Work(RequestWork):
             message.finished_reasons.append(request.finished_reason)
             message.versions.append(request.version)
             message.decoded_texts.append(request.decoded_text)
-            ids, offset = request.ids_to_detokenize()
+            ids, offset = request.all_ids_to_detokenize()
             message.decode_ids.append(ids)
             message.read_offsets.append(offset)
             message.skip_special_tokens.append(request.sampling.skip_special_tokens)
@@ -173,4 +122,3 @@ class Work(RequestWork):
             )
         if message.rids:
             self.send(message)
-        self.free_collected()

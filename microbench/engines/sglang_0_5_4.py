@@ -6,107 +6,13 @@ written anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from microbench.engines.requests import STOP_TOKEN, VOCABULARY, RequestBatch, RequestWork
-from microbench.engines.sglang_0_4_0 import SURROUNDING_TOKENS, Finish, Sampling
-
-
-class Request:
-    """One request with the state that is read or written each step."""
-
-    def __init__(self, rid: str, prompt: list[int], output: list[int], max_tokens: int, stream: bool) -> None:
-        self.rid, self.prompt_ids, self.output_ids = rid, prompt, output
-        self.sampling = Sampling(max_tokens)
-        self.streams = stream
-        self.finished_reason: Finish | None = None
-        self.finish_sent = False
-        self.finished_len: int | None = None
-        self.to_abort = self.is_retracted = self.return_logprob = self.return_hidden_states = False
-        self.grammar = self.tokenizer = self.multimodal_inputs = self.lora_id = None
-        self.eos_token_ids = {STOP_TOKEN}
-        self.stop_regex: tuple[str, ...] = ()
-        self.cached_tokens = self.send_token_offset = self.send_decode_id_offset = 0
-        self.decoded_text = ""
-        self.http_worker = None
-        self.surr_offset: int | None = None
-        self.read_offset: int | None = None
-        self.surr_and_decode_ids: list[int] = []
-        self.seen_output = 0
-
-    def rewind(self, generated: int) -> None:
-        """Forget the tokens after the first `generated`."""
-        del self.output_ids[generated:]
-        self.finished_reason, self.finish_sent = None, False
-        self.surr_offset = self.read_offset = None
-        self.send_token_offset = self.send_decode_id_offset = self.seen_output = 0
-        self.finished_len = None
-
-    def finished(self) -> bool:
-        return self.finished_reason is not None
-
-    @property
-    def ids_through_stop(self) -> list[int]:
-        return self.output_ids if self.finished_len is None else self.output_ids[: self.finished_len]
-
-    def check_finished(self, accepted: int = 1) -> None:
-        if self.finished():
-            return
-        if self.to_abort:
-            self.finished_reason = Finish("abort", 0)
-            return
-        if len(self.output_ids) >= self.sampling.max_new_tokens:
-            self.finished_reason = Finish("length", self.sampling.max_new_tokens)
-            self.finished_len = self.sampling.max_new_tokens
-            return
-        if self.grammar is not None:
-            return
-        new = self.output_ids[-accepted:]
-        if self._token_finish(new) or self._vocabulary_finish(new):
-            return
-        self._string_finish()
-
-    def _token_finish(self, new: list[int]) -> bool:
-        if self.sampling.ignore_eos:
-            return False
-        for i, token in enumerate(new):
-            if token in self.sampling.stop_token_ids or token in self.eos_token_ids:
-                self.finished_reason = Finish("matched", token)
-                self.finished_len = len(self.output_ids) - len(new) + i + 1
-                return True
-        return False
-
-    def _vocabulary_finish(self, new: list[int]) -> bool:
-        for i, token in enumerate(new):
-            if token > VOCABULARY or token < 0:
-                self.finished_reason = Finish("matched", token)
-                self.finished_len = len(self.output_ids) - len(new) + i + 1
-                return True
-        return False
-
-    def _string_finish(self) -> bool:
-        if len(self.sampling.stop_strings) > 0 or len(self.stop_regex) > 0:
-            return any(stop in self.decoded_text for stop in self.sampling.stop_strings)
-        return False
-
-    def holds_back(self) -> bool:
-        """True while the text so far may be the start of a stop string."""
-        return bool(self.sampling.stop_strings) and self.decoded_text[-1:] == self.sampling.stop_strings[0][:1]
-
-    def ids_to_detokenize(self) -> tuple[list[int], int]:
-        output = self.ids_through_stop
-        if self.surr_offset is None or self.read_offset is None:
-            self.read_offset = len(self.prompt_ids)
-            self.surr_offset = max(self.read_offset - SURROUNDING_TOKENS, 0)
-            self.surr_and_decode_ids = self.prompt_ids[self.surr_offset :] + output
-        else:
-            self.surr_and_decode_ids.extend(output[self.seen_output :])
-        self.seen_output = len(output)
-        return self.surr_and_decode_ids, self.read_offset - self.surr_offset
+from microbench.engines.requests import RequestBatch
+from microbench.engines.sglang import SglangWork
 
 
 @dataclass
@@ -126,6 +32,7 @@ class TokenMessage:
     prompt_tokens: list[int] = field(default_factory=list)
     completion_tokens: list[int] = field(default_factory=list)
     cached_tokens: list[int] = field(default_factory=list)
+    spec_verify_counts: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -141,13 +48,11 @@ class BatchSampling:
     logit_bias: torch.Tensor | None = None
 
 
-class Work(RequestWork):
+class Work(SglangWork):
     """The engine's step on the host."""
 
     token_dtype = torch.int64
-
-    def make_request(self, rid: str, prompt: list[int], output: list[int], max_tokens: int) -> Request:
-        return Request(rid, prompt, output, max_tokens, self.workload.stream)
+    log_time_stats = False
 
     def rewind(self) -> None:
         super().rewind()
@@ -165,47 +70,29 @@ class Work(RequestWork):
         self.receive()  # remote calls
         return super().schedule()
 
-    def worker_batch(self, batch: RequestBatch) -> RequestBatch:
-        """The batch the model gets: mirrors of the lengths, positions, a copy of the sampling state."""
+    def _move_on(self, batch: RequestBatch) -> None:
+        super()._move_on(batch)
         self.lengths_cpu = self.lengths_cpu + 1
         self.lengths_at_first = self.lengths_at_first + 1
-        taken = RequestBatch(batch.reqs, self)
+
+    def worker_batch(self, batch: RequestBatch) -> RequestBatch:
+        """The batch the model gets: mirrors of the lengths, positions, a copy of the sampling state."""
+        taken = super().worker_batch(batch)
         taken.lengths_cpu = self.lengths_cpu  # type: ignore[attr-defined]
         taken.positions = torch.clamp(batch.seq_lens - 1, min=0).to(torch.int64)  # type: ignore[attr-defined]
         taken.sampling = replace(self.sampling)  # type: ignore[attr-defined]
-        taken.input_ids, taken.seq_lens, taken.slots = batch.input_ids, batch.seq_lens, batch.slots
-        taken.multimodal_inputs = [r.multimodal_inputs for r in batch.reqs]  # type: ignore[attr-defined]
-        taken.lora_ids = [r.lora_id for r in batch.reqs]  # type: ignore[attr-defined]
         return taken
-
-    def process(self, batch: RequestBatch, tokens: Sequence[int]) -> None:
-        for i, (request, token) in enumerate(zip(batch.reqs, tokens, strict=True)):
-            if self.overlap and (request.finished() or request.is_retracted):
-                self.dead_rows += 1
-                self.free_slot(batch, i)
-                continue
-            if request.is_retracted:
-                continue
-            request.output_ids.append(token)
-            request.check_finished(1)
-            if request.finished():
-                self.free_slot(batch, i)
-            if request.return_logprob:
-                request.logprobs.append(token)
-            if request.return_hidden_states:
-                request.hidden_states.append(token)
-            if request.grammar is not None:
-                request.grammar.accept_token(token)
-        self.tokens_out += len(batch.reqs)
 
     def stream(self, batch: RequestBatch) -> None:
         message = TokenMessage()
         for request in batch.reqs:
+            if self.is_multimodal_gen and request.to_abort:
+                continue
             if request.finished():
                 if request.finish_sent:
                     continue
                 request.finish_sent = True
-            elif not request.streams or request.holds_back():
+            elif not self.streams_now(request):
                 continue
             message.rids.append(request.rid)
             message.http_workers.append(request.http_worker)
@@ -224,6 +111,11 @@ class Work(RequestWork):
             message.prompt_tokens.append(len(request.prompt_ids))
             message.completion_tokens.append(len(output))
             message.cached_tokens.append(request.cached_tokens)
+            if not self.speculation.is_none():
+                message.spec_verify_counts.append(request.spec_verify_count)
+            if request.return_hidden_states:
+                message.output_ids.append(request.hidden_states)
+            if request.finished() and self.log_time_stats:
+                request.log_time_stats()
         if message.rids:
             self.send(message)
-        self.free_collected()

@@ -96,6 +96,7 @@ def recompute(of: Iterable[Estimate]) -> tuple[Estimate, ...]:
             )
             model = get_model(_config(Path(folder), architecture(one.model)), bf16, one.engine)
             database = get_database(SYSTEMS[one.gpu], one.engine, one.version)
+            assert database is not None, f"{PACKAGE} has no tables of {one.gpu} for {one.engine} {one.version}"
             request = config.RuntimeConfig(batch_size=one.batch, isl=one.context, osl=2, beam_width=1)
             summary = get_backend(one.engine).run_static(model, database, request, "static_gen")
             found.append(replace(one, ns=1e6 * sum(summary.get_generation_latency_dict().values())))
