@@ -11,10 +11,9 @@ from microbench.devices.spec import SAMPLE_NS, LaunchCost, StepSpec, even_kernel
 from microbench.engines import EngineProfile, Workload, real_work
 from microbench.engines.priced import PricedWork
 from microbench.engines.prices import HostProfile, shipped_profile
-from microbench.errors import UsageError
 from microbench.protocols import Device, EngineWork, Host, Model
 from microbench.schedulers import Run, overlaps, scheduler
-from microbench.speed import profile_at, slowed, spec_at
+from microbench.speed import check_speed, profile_at, slowed, spec_at
 from microbench.target import Target, open_target
 from microbench.trace import Trace, Window
 from synthetic_models import Architecture, Batch, Gpu, check_fits, step_time
@@ -134,11 +133,8 @@ def instances(
     Raises UsageError where the case asks for a real host faster than it is.
     """
     profile, spec, speed = profile or shipped_profile(), case.spec, case.host_speed
+    check_speed(case.target, speed)
     if speed != 1:
-        if case.target.host == "real" and speed > 1:
-            raise UsageError(f"a real host can be slowed, not made {speed:g} times as fast; use a virtual+sim target")
-        if not case.target.modelled:
-            raise UsageError(f"target {case.target}: launches cost there what they cost; leave the host speed at 1")
         profile, spec = profile_at(profile, speed), spec_at(spec, speed)
     host, device = open_target(case.target, profile=profile, switch_interval_s=case.switch_interval_s)
     host = observe(host, device)

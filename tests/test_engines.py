@@ -57,9 +57,9 @@ def test_a_request_has_as_many_fields_as_the_engines(module: str) -> None:
 
 @pytest.mark.parametrize("name", ["sglang-0.5.23", "vllm-v1", "tensorrt-llm", "mini-sglang"])
 def test_a_request_known_to_end_is_not_scheduled_again(name: str) -> None:
+    assert engine(name).skips_finishing
     work = real_work(engine(name), Workload(requests=2, max_prompt=4, generated=3, output_tokens=(2, 2)), overlap=True)
     try:
-        assert work.skips_finishing
         for _ in range(2):  # both steps in flight, neither result known
             batch = work.schedule()
             assert batch.size == 2

@@ -70,19 +70,19 @@ def command(
 ) -> None:
     """Replay a serving benchmark: requests arrive, are prefilled in chunks, batched, streamed and finish.
 
+    On virtual+sim (computed) that takes seconds; on real+sim the engine's Python runs for as long as it says.
+
     Lengths, arrivals and metrics are those of SGLang's `bench_serving --dataset-name random`; the same seed draws the
     same lengths. Times are what the scheduler's process takes: tokenizing, detokenizing and HTTP are not modelled.
     """
     from microbench.engines import engine
-    from microbench.engines.prices import shipped_profile
     from microbench.records import check_writable
     from microbench.schedulers import scheduler
     from microbench.serving import Replay, Traffic, run_replay
-    from microbench.serving.host_speed import at_speed
     from microbench.serving.metrics import block
 
-    profile, priced_engine = at_speed(shipped_profile(), engine(engine_name), host_speed)
-    names = [scheduler(n.strip())[0] for n in (scheduler_names or ",".join(priced_engine.schedulers)).split(",")]
+    served_by = engine(engine_name)
+    names = [scheduler(n.strip())[0] for n in (scheduler_names or ",".join(served_by.schedulers)).split(",")]
     if len(set(names)) < len(names):
         raise UsageError(f"--scheduler names a scheduler twice: {scheduler_names}")
     traffic = Traffic(
@@ -96,19 +96,19 @@ def command(
     )
     replay = Replay(
         target=_target(target_name, gpu_name),
-        engine=priced_engine,
+        engine=served_by,
         architecture=any_architecture(model_name),
         traffic=traffic,
-        profile=profile,
+        host_speed=host_speed,
     )
     if output_file:
         check_writable(output_file.parent)
     rows = []
     for name in names:
-        row = run_replay(replay, name).row() | {"host_speed": host_speed}
+        row = run_replay(replay, name).row()
         rows.append(row)
         if not as_json:
-            click.echo(f"{priced_engine.name}, {row['model']}, {name}: {replay.target}: {replay.target.says}")
+            click.echo(f"{served_by.name}, {row['model']}, {name}: {replay.target}: {replay.target.says}")
             click.echo(block(row))
     if output_file:
         _append(output_file, rows)
@@ -119,7 +119,7 @@ def command(
         return
     for name, ratio in ratios.items():
         shown = ", ".join(f"{key} {value:.3f}" for key, value in ratio.items() if value is not None)
-        click.echo(f"{name} over {names[0]} (computed): {shown}")
+        click.echo(f"{name} over {names[0]} ({replay.target.says}): {shown}")
 
 
 def _target(name: str, gpu_name: str | None) -> Any:

@@ -71,8 +71,6 @@ def encode(value: Any) -> Any:
 class Work(RequestWork):
     """The engine's step on the host."""
 
-    skips_finishing = True
-
     def make_request(self, rid: str, prompt: list[int], output: list[int], max_tokens: int) -> Request:
         return Request(rid, prompt, output, max_tokens, int(rid[1:]))
 

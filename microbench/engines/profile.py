@@ -39,6 +39,7 @@ class EngineProfile:
     launch, sample_launch: host time of one eager launch of the forward and of sampling.
     graph_launch: host time of one graph replay with its input copies.
     plan_sync: attention planning reads back from the GPU, so a step can't be enqueued before the last has ended.
+    skips_finishing: a request known to end by length with the step in flight is left out of the next one.
     schedulers: the designs that are compared for it: (without overlap, with overlap).
     flag: the switch that turns overlap off; None for an engine that has none.
     """
@@ -51,6 +52,7 @@ class EngineProfile:
     sample_launch: LaunchCost = EAGER
     graph_launch: LaunchCost = GRAPH
     plan_sync: bool = False
+    skips_finishing: bool = False
     schedulers: tuple[str, str]
     flag: str | None
     sources: tuple[str, ...]
@@ -135,6 +137,7 @@ ENGINES: dict[str, EngineProfile] = {
             streaming="incremental",
             graph_batches=SGLANG_SIZES,
             graph_limits=SGLANG_LIMITS,
+            skips_finishing=True,
             schedulers=("run_to_completion", "overlap_copy_stream"),
             flag=SGLANG_FLAG,
             sources=(
@@ -147,6 +150,7 @@ ENGINES: dict[str, EngineProfile] = {
             name="vllm-v1",
             streaming="output objects, sent by a thread",
             graph_batches=_ladder(512),
+            skips_finishing=True,
             schedulers=("run_to_completion:sender", "batch_queue"),
             flag="--no-async-scheduling",
             sources=(
@@ -161,6 +165,7 @@ ENGINES: dict[str, EngineProfile] = {
             name="tensorrt-llm",
             streaming="response objects",
             graph_batches=_ladder(128),
+            skips_finishing=True,
             schedulers=("run_to_completion", "overlap_late_sample"),
             flag="disable_overlap_scheduler",
             sources=(
@@ -175,6 +180,7 @@ ENGINES: dict[str, EngineProfile] = {
             streaming="one object a token",
             graph_batches=_ladder(256),
             graph_limits=((80, 160),),
+            skips_finishing=True,
             schedulers=("run_to_completion", "overlap_loop"),
             flag="MINISGL_DISABLE_OVERLAP_SCHEDULING=1",
             sources=(

@@ -64,8 +64,6 @@ class RequestWork:
     """Requests, KV slots and future ids of one engine instance; the engine files fill in the rest."""
 
     token_dtype = torch.int32
-    skips_finishing = False
-    """Whether a request known to end by length with the step in flight is left out of the next one."""
 
     def __init__(self, workload: Workload, *, overlap: bool, device: str = "cpu") -> None:
         self.workload, self.overlap, self.device = workload, overlap, device

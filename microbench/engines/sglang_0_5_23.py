@@ -14,8 +14,6 @@ from microbench.engines import sglang_0_5_15
 class Work(sglang_0_5_15.Work):
     """The engine's step on the host."""
 
-    skips_finishing = True
-
     def unfinished(self, reqs: list[Any]) -> list[int]:
         going = super().unfinished(reqs)
         ahead = self.in_flight

@@ -60,8 +60,6 @@ class Request:
 class Work(RequestWork):
     """The executor's step on the host."""
 
-    skips_finishing = True
-
     def make_request(self, rid: str, prompt: list[int], output: list[int], max_tokens: int) -> Request:
         return Request(rid, prompt, output, max_tokens)
 

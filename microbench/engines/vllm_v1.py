@@ -121,8 +121,6 @@ class Blocks:
 class Work(RequestWork):
     """The engine core's step on the host."""
 
-    skips_finishing = True
-
     def make_request(self, rid: str, prompt: list[int], output: list[int], max_tokens: int) -> Request:
         return Request(rid, prompt, output, max_tokens)
 
